@@ -1,0 +1,10 @@
+# Writes DIR/* into OUT as `constexpr const char* page_<name>_<ext>` raw string literals.
+file(GLOB pages ${DIR}/*)
+set(text "// Generated from src/show/page by cmake/embed.cmake.\n")
+foreach(page ${pages})
+  get_filename_component(name ${page} NAME)
+  string(MAKE_C_IDENTIFIER ${name} id)
+  file(READ ${page} body)
+  string(APPEND text "inline constexpr const char* page_${id} = R\"~~(${body})~~\";\n")
+endforeach()
+file(WRITE ${OUT} "${text}")

@@ -1,0 +1,37 @@
+# Warnings, sanitizers and the embedding of files, shared by every target.
+add_library(finitude_options INTERFACE)
+target_compile_options(finitude_options INTERFACE -Wall -Wextra -Wno-unused-parameter)
+if(FINITUDE_SANITIZE)
+  target_compile_options(finitude_options INTERFACE -fsanitize=${FINITUDE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(finitude_options INTERFACE -fsanitize=${FINITUDE_SANITIZE})
+  add_compile_options(-fsanitize=${FINITUDE_SANITIZE})
+  add_link_options(-fsanitize=${FINITUDE_SANITIZE})
+endif()
+
+# A build that lets the compiler assume finite arithmetic would blind every check.
+include(CheckCXXSourceCompiles)
+check_cxx_source_compiles("
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+#error finite math
+#endif
+int main() {}" FINITUDE_HONEST_MATH)
+if(NOT FINITUDE_HONEST_MATH)
+  message(FATAL_ERROR "The compiler flags switch on -ffast-math or -ffinite-math-only. Finitude refuses such a build: it could not see a NaN.")
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+# src/show/page/*: text built into the library as raw string literals (page.inc).
+function(finitude_embed target)
+  file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/show/page/*)
+  if(pages)
+    set(out ${PROJECT_BINARY_DIR}/generated/show_page.inc)
+    add_custom_command(OUTPUT ${out} DEPENDS ${pages} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+      COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DDIR=${PROJECT_SOURCE_DIR}/src/show/page -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake)
+    target_sources(${target} PRIVATE ${out})
+    target_include_directories(${target} PRIVATE ${PROJECT_BINARY_DIR}/generated)
+  endif()
+endfunction()
