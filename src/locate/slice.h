@@ -15,7 +15,7 @@ struct Birth {
   record::StorageId storage = record::kNone;// for data/state/memory: what carried it
   record::OpId node = record::kNone;        // backward births: the node
   record::OpId forward = record::kNone;     // backward births: the forward op it belongs to
-  record::OpId absorbed_by = record::kNone; // forward select (where, masked_fill, index, nan_to_num…) that hid the forward value
+  record::OpId absorbed_by = record::kNone; // forward select (where, masked_fill, index, nan_to_num...) that hid the forward value
   record::OpId first_reader = record::kNone;// data/state/memory: the first traced op that read the bad value
   std::vector<record::OpId> path;           // from the op after the birth to the sink, in order of execution
   std::size_t sink = 0;                     // index into Trace::sinks

@@ -40,7 +40,7 @@ struct TensorUse {
   std::vector<std::int64_t> shape;
   sense::Health health;           // of exactly the elements of this view, at that time
   std::int64_t first_bad = -1;    // row-major index of its first NaN or Inf; -1: none
-  std::string arg;                // schema argument name ("self", "other", "grad_output"; outputs: "" or "running_mean"…)
+  std::string arg;                // schema argument name ("self", "other", "grad_output"; outputs: "" or "running_mean"...)
   bool requires_grad = false;
   bool written = false;           // inputs: the op writes it (schema alias info, or a known exception)
 };
@@ -59,7 +59,7 @@ struct Op {
   std::string name;               // "aten::log", no overload; a node: "LogBackward0"; a custom Function: its class
   bool is_node = false;           // a BACKWARD_FUNCTION event: encloses the ops of its backward
   bool is_view = false;           // outputs alias inputs, nothing is computed
-  bool allocates = false;         // empty, empty_like, …: output is uninitialised memory
+  bool allocates = false;         // empty, empty_like, ...: output is uninitialised memory
   bool random = false;            // draws from a generator
   bool failed = false;            // ended by an exception
   Phase phase = Phase::kForward;
@@ -88,7 +88,7 @@ struct Stack {
 
 struct Sink {
   std::string kind;               // "loss" | "gradient" | "parameter" | "state" | "buffer"
-  std::string name;               // "loss", "head.weight", …
+  std::string name;               // "loss", "head.weight", ...
   TensorUse value;                // storage and span at the time it was judged
   std::uint32_t at_end_order = 0; // only writes that ended before this count; 0xffffffff: all
   std::uint32_t micro_batch = 0;

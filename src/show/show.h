@@ -1,15 +1,18 @@
 // Renderers of the report model (the JSON of docs/report.schema.json). They cannot disagree: all read the same document.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include <nlohmann/json_fwd.hpp>
 
 namespace finitude::show {
 
+inline constexpr std::size_t kMaxAlarms = 1000;
+
 struct TerminalOptions {
   bool colour = false;
-  int width = 80;           // columns; lines are wrapped to it
+  int width = 80;           // columns; lines are wrapped to it; 0: no wrapping
   bool unicode = true;      // false: ASCII only
 };
 

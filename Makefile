@@ -1,0 +1,38 @@
+# Everything that is done by hand or by CI, by name. `make help` is made from the comments behind `##`.
+# PYTHON=/path/to/python3.x chooses another interpreter than the first of python3, python3.11 ... that is supported.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PY := .venv/bin/python
+CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-16 clang-format 2>/dev/null))
+
+.PHONY: help setup build demo test zoo test-matrix format clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Install the apt and pip packages that are missing (root or sudo), and make .venv
+	@tools/setup.sh test
+
+build: ## Build the extension and install the package into .venv, where a source has changed
+	@tools/build.sh
+
+demo: ## Watch a real model go NaN: the step is stopped, and the report names where and why
+	@tools/demo.sh
+
+test: ## Set up, build, and pass every test: C++ core, sanitizers, Python, zoo
+	@tools/test.sh
+
+zoo: ## Run every case of zoo/ and print the score table
+	@tools/build.sh
+	@$(PY) -m zoo.runner
+
+test-matrix: ## Fast tests on other Pythons and torch versions; writes docs/compatibility.md (not in CI)
+	@tools/setup.sh test
+	@$(PY) tools/test_matrix.py
+
+format: ## Format the C++ sources in place (clang-format 16)
+	@test -n "$(CLANG_FORMAT)" || { echo "make format needs clang-format: apt-get install clang-format-16" >&2; exit 1; }
+	@find src include -name '*.cpp' -o -name '*.h' | xargs -r $(CLANG_FORMAT) -i
+
+clean: ## Remove what was built; .venv stays
+	@rm -rf build

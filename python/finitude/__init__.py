@@ -1,0 +1,26 @@
+"""Finitude: a flight recorder for PyTorch training.
+
+Most users need nothing from here: `finitude run train.py` watches an unchanged script. In code:
+
+    with finitude.watch(model, optimizer):
+        ...train...
+
+`watch` also returns a handle with ``close()``; afterwards no hook is left behind.
+"""
+
+from .errors import NonFiniteError
+
+__all__ = ["NonFiniteError", "allow", "save", "step", "watch", "__version__"]
+
+
+def __getattr__(name):
+    # torch is imported with the first use of the recorder, not with the package: `finitude --help` stays fast.
+    if name in ("watch", "save", "allow", "step"):
+        from . import api
+
+        return getattr(api, name)
+    if name == "__version__":
+        from importlib import metadata
+
+        return metadata.version("finitude")
+    raise AttributeError(f"module 'finitude' has no attribute {name!r}")

@@ -1,0 +1,49 @@
+"""Called by the engine on rare events only. A failure here must never reach the user's program: it turns us off."""
+
+import sys
+import traceback
+
+from . import _native
+from .errors import NonFiniteError
+
+session = None
+
+
+def _fail(where):
+    _native.set_on(False)
+    line = traceback.format_exc().strip().splitlines()[-1]
+    sys.stderr.write(f"finitude: switched off after an internal failure in {where} ({line}). Training goes on unwatched.\n")
+    if session is not None:
+        session.failed(f"internal failure in {where}: {line}")
+        if session.debug:
+            traceback.print_exc()
+
+
+def _guard(name):
+    def call(*args):
+        if session is None:
+            return None
+        try:
+            return getattr(session, name)(*args)
+        except (NonFiniteError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:
+            _fail(name)
+            return None
+
+    call.__name__ = name
+    return call
+
+
+on_backward = _guard("on_backward")
+first_seen = _guard("first_seen")
+on_window = _guard("on_window")
+on_scaler_skip = _guard("on_scaler_skip")
+on_written = _guard("on_written")
+on_created = _guard("on_created")
+on_scaler_step = _guard("on_scaler_step")
+
+
+def on_closure(optimizer, args, kwargs):
+    result = _guard("on_closure")(optimizer, args, kwargs)
+    return result if isinstance(result, tuple) else None

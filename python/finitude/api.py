@@ -1,0 +1,109 @@
+"""The Python API: watch, step, save, allow."""
+
+import torch  # noqa: F401  the engine's libraries must be loaded first
+
+from . import _cold, _native, config, install
+from .session import Session
+
+
+class Watch:
+    """A recorder that is on. Context manager; `close` takes every hook out and writes the report once."""
+
+    def __init__(self, session, owner):
+        self._session, self._owner = session, owner
+
+    @property
+    def alarms(self):
+        """The alarms so far, as in the report JSON."""
+        return list(self._session.report.alarms)
+
+    def report(self):
+        """The report so far, as a dictionary (docs/report.schema.json)."""
+        return self._session.report.document()
+
+    def close(self):
+        if not self._owner or _cold.session is not self._session:
+            return
+        self._session.end()
+        install.uninstall()
+        _cold.session = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if error is not None and _cold.session is self._session and self._owner:
+            self._session.program_raised(error)
+        self.close()
+
+
+def watch(model=None, optimizer=None, **options):
+    """Watches every optimizer of this process from now on (those given are registered at once).
+
+    model: a Module (used for names and buffers; may be None). optimizer: one, a list, or None.
+    options: on_alarm, level, report, runs, undo_mb, max_skips, as on the command line.
+    Under `finitude run` the run's own recorder is returned and options are ignored.
+    """
+    if _cold.session is not None:
+        session, owner = _cold.session, False
+    else:
+        session, owner = Session(config.load(options)), True
+        _cold.session = session
+        install.install()
+        if session.config.level == "trace":
+            _native.set_trace_level(True)
+            _native.trace_start()
+    optimizers = optimizer if isinstance(optimizer, (list, tuple)) else [] if optimizer is None else [optimizer]
+    for one in optimizers:
+        session.on_created(one)
+    return Watch(session, owner)
+
+
+def step(closure):
+    """Runs one training step given as a closure; a bad step can then be run again by calling it once more."""
+    if _cold.session is None:
+        return closure()
+    return closure()
+
+
+def save(name, tensor):
+    """Keeps the statistics of a tensor under a name for the report of an alarm in this window. Returns the tensor."""
+    if _cold.session is not None:
+        from .report import statistic
+
+        _cold.session.saved[name] = statistic(name, tensor.detach())
+    return tensor
+
+
+class _Allowance:
+    def __init__(self, module, op, reason):
+        self.module, self.op, self.reason, self.used = module, op, reason, 0
+
+    def matches(self, birth):
+        if self.op is not None and birth.get("op") not in (self.op, f"aten::{self.op}"):
+            return False
+        if self.module is not None:
+            place = birth.get("module", "")
+            if place != self.module and not place.endswith("." + self.module):
+                return False
+        return True
+
+    def describe(self):
+        return f"module={self.module!r} op={self.op!r} ({self.reason})"
+
+
+def allow(module=None, op=None, tensor=None, reason=""):
+    """Non-finite values born there are intended: no alarm. An allowance that was never used is listed at the end.
+
+    module: qualified name; op: e.g. "aten::log"; tensor: one whose present values are intended.
+    """
+    if module is None and op is None and tensor is None:
+        raise ValueError("allow needs module=, op= or tensor=")
+    if not reason:
+        raise ValueError("allow needs a reason= for whoever reads the report")
+    if _cold.session is None:
+        return
+    if tensor is not None:
+        _cold.session.allowed_tensors.append(tensor)
+    else:
+        _cold.session.allowed.append(_Allowance(module, op, reason))

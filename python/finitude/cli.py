@@ -1,0 +1,134 @@
+"""The command line: `finitude run train.py`, and words that read what a run left behind."""
+
+import difflib
+import os
+import sys
+
+from . import config
+
+WORDS = {
+    "run": "run a training program watched",
+    "report": "show a report again: finitude report FILE|DIR [--html OUT] [--json]",
+    "dump": "print every op of a traced report as JSON lines: finitude dump FILE",
+    "list": "list the reports of a runs directory: finitude list [DIR]",
+    "completion": "print shell completion: finitude completion bash",
+}
+
+HELP = """usage: finitude run [options] script.py [args]
+       finitude run [options] -m module [args]
+       finitude report FILE|DIR    finitude dump FILE    finitude list [DIR]
+
+A flight recorder for PyTorch training. `run` watches an ordinary script; when a step goes NaN or Inf it is stopped
+before the optimizer applies it, run a second time under a full trace, and explained: the operation, source line and
+module where the bad value was born, and why.
+
+options of run:
+  --on-alarm stop|skip|warn|raise|rollback   what to do with a bad step (stop)
+        stop   explain it, then raise finitude.NonFiniteError out of optimizer.step
+        skip   explain it, leave the step out and go on; stop after --max-skips in a row
+        warn   explain it and apply the step        raise  raise at once, explain nothing
+  --level gate|tape|trace   what is recorded in healthy steps (gate: nothing but the check; trace: every op)
+  --report FILE             the report as JSON, written at the end always
+  --runs DIR                where reports go (finitude-runs)
+  --max-skips N             bad steps in a row before `skip` stops (10)
+  --undo-mb N               memory for undo copies, in MB (0)
+  --config FILE             the same keys as a TOML file ([tool.finitude] of pyproject.toml is read too)
+
+Each option is also an environment variable, e.g. FINITUDE_ON_ALARM=skip. Exit code: the script's own.
+"""
+
+OPTIONS = ("--on-alarm", "--level", "--report", "--runs", "--max-skips", "--undo-mb", "--config")
+EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
+
+
+def _usage(text):
+    sys.stderr.write(f"finitude: {text}\n(finitude --help shows the options)\n")
+    return EXIT_USAGE
+
+
+def _near(word, words):
+    close = difflib.get_close_matches(word, words, 1, 0.5)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def main(argv=None):
+    """Returns the exit code; `run` ends by SystemExit as the program does."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        sys.stdout.write(HELP)
+        return 0 if argv else EXIT_USAGE
+    if argv[0] in ("-V", "--version"):
+        from importlib import metadata
+
+        sys.stdout.write(f"finitude {metadata.version('finitude')}\n")
+        return 0
+    word, rest = argv[0], argv[1:]
+    if word not in WORDS:
+        if word.endswith(".py") or os.path.isfile(word):
+            return _usage(f"unknown word {word!r}; to watch a script: finitude run {word}")
+        return _usage(f"unknown word {word!r}{_near(word, WORDS)}")
+    if rest and rest[0] in ("-h", "--help"):
+        sys.stdout.write(HELP if word == "run" else f"finitude {word}: {WORDS[word]}\n")
+        return 0
+    if word == "run":
+        return _run(rest)
+    from . import offline
+
+    return getattr(offline, word)(rest)
+
+
+def parse_run(rest):
+    """(options, config file, is_module, target, arguments). Raises config.UsageError."""
+    options, config_file, i = {}, None, 0
+    while i < len(rest) and rest[i].startswith("-") and rest[i] != "-m":
+        word, eq, value = rest[i].partition("=")
+        if rest[i] == "--":
+            i += 1
+            break
+        if word not in OPTIONS:
+            raise config.UsageError(f"unknown option {word}{_near(word, OPTIONS)}")
+        if not eq:
+            if i + 1 >= len(rest):
+                raise config.UsageError(f"{word} needs a value")
+            i += 1
+            value = rest[i]
+        if word == "--config":
+            config_file = value
+        else:
+            options[word[2:].replace("-", "_")] = value
+        i += 1
+    if i < len(rest) and rest[i] == "-m":
+        if i + 1 >= len(rest):
+            raise config.UsageError("-m needs the name of a module")
+        return options, config_file, True, rest[i + 1], rest[i + 2:]
+    if i >= len(rest):
+        raise config.UsageError("run what? finitude run [options] script.py [args]")
+    target, arguments = rest[i], rest[i + 1:]
+    if os.path.basename(target) in ("python", "python3") and arguments:
+        # `finitude run python train.py`: the same as without the word, for plain uses.
+        if arguments[0] == "-m" and len(arguments) > 1:
+            return options, config_file, True, arguments[1], arguments[2:]
+        if not arguments[0].startswith("-"):
+            return options, config_file, False, arguments[0], arguments[1:]
+    return options, config_file, False, target, arguments
+
+
+LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun")
+
+
+def _run(rest):
+    try:
+        options, config_file, is_module, target, arguments = parse_run(rest)
+        settings = config.load(options, config_file)
+    except config.UsageError as e:
+        return _usage(str(e))
+    if not is_module and os.path.basename(target) in LAUNCHERS and not os.path.exists(target):
+        sys.stderr.write(f"finitude: {target} starts other processes; this version watches one process only. "
+                         "Run the script itself: finitude run script.py\n")
+        return EXIT_CANNOT
+    if settings.level == "tape":
+        sys.stderr.write("finitude: --level tape is not part of this version; using gate\n")
+        settings.level = "gate"
+    from . import run
+
+    run.main(settings, is_module, target, arguments, [sys.executable, "-m", "finitude", "run", *rest])

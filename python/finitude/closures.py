@@ -1,0 +1,77 @@
+"""Optimizers that are given a closure: backward runs inside `step`, so the decision is taken when the closure returns."""
+
+import torch
+
+from . import _native, discover
+
+
+def wrap(session, optimizer, args, kwargs):
+    """(args, kwargs) with the closure replaced. One `step` is one step however often the closure is evaluated."""
+    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    many = isinstance(optimizer, torch.optim.LBFGS)
+    guard = _Searching(session, optimizer, closure) if many else _Once(session, optimizer, closure)
+    if "closure" in kwargs:
+        return args, {**kwargs, "closure": guard}
+    return (args[0], guard, *args[2:]), kwargs
+
+
+class _Once:
+    """Evaluated once, before the update: the gate shuts behind it."""
+
+    def __init__(self, session, optimizer, closure):
+        self.session, self.optimizer, self.closure = session, optimizer, closure
+
+    def __call__(self):
+        result = self.closure()
+        if _native.judge(self.optimizer) and self.session.on_window(self.optimizer):
+            _native.count_step(self.optimizer)
+            _native.close_window(self.optimizer)
+            _native.veto(self.optimizer)
+        else:
+            _native.commit(self.optimizer)
+        return result
+
+
+class _Searching:
+    """Line searches try points that may overflow; what counts is the loss returned, the gradients and parameters at the end."""
+
+    def __init__(self, session, optimizer, closure):
+        self.session, self.optimizer, self.closure = session, optimizer, closure
+        self.params = discover.parameters(optimizer)
+        self.before = [p.detach().clone() for p in self.params]
+        self.state = {p: dict(s) for p, s in optimizer.state.items()}
+        self.first = None
+        self.handle = optimizer.register_step_post_hook(self._after)
+
+    def __call__(self):
+        _native.enter_closure()
+        try:
+            result = self.closure()
+        finally:
+            _native.leave_closure()
+        if self.first is None:
+            self.first = result
+        return result
+
+    def _after(self, optimizer, args, kwargs):
+        self.handle.remove_later = True
+        loss_bad = isinstance(self.first, torch.Tensor) and not _native.is_finite(self.first.detach())
+        params_bad = not all(_native.is_finite(p.detach()) for p in self.params)
+        if not loss_bad and not params_bad:
+            _native.commit(optimizer)
+            return
+        if params_bad or loss_bad:
+            with torch.no_grad():
+                for p, old in zip(self.params, self.before):
+                    p.copy_(old)
+            optimizer.state.clear()
+            optimizer.state.update(self.state)
+        names = discover.names(optimizer)
+        sinks = [("gradient", n, p.grad) for n, p in zip(names, self.params)
+                 if p.grad is not None and not _native.is_finite(p.grad)]
+        alarm = self.session._new_alarm(optimizer, "loss" if loss_bad else "parameter", "loss" if loss_bad else names[0])
+        alarm["text"] = "the loss that the closure returned is not finite" if loss_bad else "the line search left a parameter that is not finite"
+        alarm["rerun_text"] = "a step that searches along a line is not run again"
+        _native.count_step(optimizer)
+        _native.close_window(optimizer)
+        self.session._act(optimizer, alarm, sinks, rerun_wanted=False)

@@ -1,0 +1,40 @@
+"""Everything that differs between versions of Python and torch, in one place (C++: src/bindings/python_compat.h)."""
+
+import sys
+
+PYTHON_RANGE = ((3, 10), (3, 13))
+TORCH_RANGE = ((2, 7), (2, 13))
+
+
+def torch_version(text):
+    """(major, minor) of a version such as '2.13.0+cpu'."""
+    parts = text.split("+")[0].split(".")
+    return int(parts[0]), int(parts[1])
+
+
+def out_of_range(torch_text):
+    """Why this combination is not watched, in one line; None if it is in range."""
+    python = sys.version_info[:2]
+    if not PYTHON_RANGE[0] <= python <= PYTHON_RANGE[1]:
+        return f"Python {python[0]}.{python[1]} is outside the supported range 3.10 to 3.13"
+    minor = torch_version(torch_text)
+    if not TORCH_RANGE[0] <= minor <= TORCH_RANGE[1]:
+        return f"torch {torch_text} is outside the supported range 2.7 to 2.13"
+    return None
+
+
+def clip_hook_names():
+    """The functions of torch.nn.utils.clip_grad that apply a computed norm (private since 2.6, unchanged to 2.13)."""
+    return "_clip_grads_with_norm_"
+
+
+def step_cell(optimizer):
+    """The closure cell that holds a class's own step inside the wrapper torch puts around it, or None."""
+    step = getattr(type(optimizer), "step", None)
+    for candidate in (step, getattr(step, "__wrapped__", None)):
+        code = getattr(candidate, "__code__", None)
+        closure = getattr(candidate, "__closure__", None)
+        if code is None or closure is None or "func" not in code.co_freevars:
+            continue
+        return closure[code.co_freevars.index("func")]
+    return None

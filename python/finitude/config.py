@@ -1,0 +1,94 @@
+"""Options: command line over environment over file (CONTRACTS: [tool.finitude] in pyproject.toml, or --config FILE)."""
+
+import dataclasses
+import difflib
+import os
+
+ON_ALARM = ("stop", "skip", "warn", "raise", "rollback")
+LEVELS = ("gate", "tape", "trace")
+
+
+class UsageError(Exception):
+    """A wrong option or key; the message names the nearest right one."""
+
+
+@dataclasses.dataclass
+class Config:
+    on_alarm: str = "stop"
+    level: str = "gate"
+    report: str = ""
+    runs: str = "finitude-runs"
+    undo_mb: int = 0
+    max_skips: int = 10
+
+
+def _nearest(word, words):
+    close = difflib.get_close_matches(word, words, 1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(words)}"
+
+
+def _set(config, key, value, source):
+    fields = {f.name: f for f in dataclasses.fields(Config)}
+    name = key.replace("-", "_")
+    if name not in fields:
+        raise UsageError(f"{source}: unknown key {key!r}{_nearest(name, sorted(fields))}")
+    if isinstance(fields[name].default, int):
+        try:
+            value = int(value)
+        except (TypeError, ValueError):
+            raise UsageError(f"{source}: {key} takes a whole number, not {value!r}") from None
+        if value < 0:
+            raise UsageError(f"{source}: {key} cannot be negative")
+    else:
+        value = str(value)
+    choices = {"on_alarm": ON_ALARM, "level": LEVELS}.get(name)
+    if choices and value not in choices:
+        raise UsageError(f"{source}: {key} is one of {', '.join(choices)}, not {value!r}{_nearest(value, choices)}")
+    setattr(config, name, value)
+
+
+def _read_toml(path):
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        try:
+            import tomli as tomllib
+        except ImportError:
+            return None
+    with open(path, "rb") as f:
+        try:
+            return tomllib.load(f)
+        except tomllib.TOMLDecodeError as e:
+            raise UsageError(f"{path}: {e}") from None
+
+
+def load(command_line, config_file=None, environ=os.environ, directory="."):
+    """The configuration from all sources. `command_line`: {key: value} as given there."""
+    config = Config()
+    config_file = config_file or environ.get("FINITUDE_CONFIG")
+    if config_file:
+        try:
+            table = _read_toml(config_file)
+        except OSError as e:
+            raise UsageError(f"cannot read {config_file}: {e.strerror}") from None
+        if table is None:
+            raise UsageError(f"{config_file}: reading TOML needs Python 3.11 or the package tomli")
+        table = table.get("tool", {}).get("finitude", table)
+        source = config_file
+    else:
+        path = os.path.join(directory, "pyproject.toml")
+        table, source = {}, path
+        if os.path.isfile(path):
+            try:
+                table = (_read_toml(path) or {}).get("tool", {}).get("finitude", {})
+            except (OSError, UsageError):
+                table = {}  # a broken pyproject.toml is the user's other tools' business
+    for key, value in table.items():
+        _set(config, key, value, source)
+    for field in dataclasses.fields(Config):
+        name = "FINITUDE_" + field.name.upper()
+        if environ.get(name):
+            _set(config, field.name, environ[name], f"environment variable {name}")
+    for key, value in command_line.items():
+        _set(config, key, value, "--" + key.replace("_", "-"))
+    return config

@@ -1,0 +1,113 @@
+"""Finds what belongs to an optimizer without being told: modules, names, buffers, schedulers, averaged models.
+
+Runs once per optimizer and on an alarm, never in a healthy step. Looks through the garbage collector's objects, which
+costs some milliseconds and touches nothing.
+"""
+
+import gc
+import sys
+
+import torch
+
+
+def _instances(base):
+    # issubclass(type(o), ...) and not isinstance: a proxy's __class__ may run code.
+    return [o for o in gc.get_objects() if issubclass(type(o), base)]
+
+
+def parameters(optimizer):
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def roots(optimizer):
+    """Outermost modules that hold at least one parameter of the optimizer."""
+    owned = {id(p) for p in parameters(optimizer)}
+    modules = _instances(torch.nn.Module)
+    inner = set()
+    for module in modules:
+        try:
+            inner.update(id(child) for child in module.__dict__.get("_modules", {}).values() if child is not None)
+        except Exception:  # a half-built module
+            continue
+    found = []
+    for module in modules:
+        if id(module) in inner or "_parameters" not in module.__dict__:
+            continue
+        try:
+            if any(id(p) in owned for p in module.parameters()):
+                found.append(module)
+        except Exception:
+            continue
+    return found
+
+
+def buffers(optimizer):
+    """(name, tensor) of every buffer of the optimizer's modules, and of modules averaged from them (EMA)."""
+    out, seen = [], set()
+    for module in roots(optimizer) + averaged_models(optimizer):
+        for name, buffer in module.named_buffers():
+            if buffer is not None and id(buffer) not in seen:
+                seen.add(id(buffer))
+                out.append((name, buffer))
+    return out
+
+
+def averaged_models(optimizer):
+    """torch.optim.swa_utils.AveragedModel instances whose shapes fit the optimizer's modules."""
+    module = sys.modules.get("torch.optim.swa_utils")
+    return _instances(module.AveragedModel) if module is not None else []
+
+
+def normalisation_statistics(optimizer):
+    """(name, tensor) of running means and variances."""
+    out = []
+    for root in roots(optimizer):
+        for name, buffer in root.named_buffers():
+            if name.rsplit(".", 1)[-1] in ("running_mean", "running_var"):
+                out.append((name, buffer))
+    return out
+
+
+def schedulers(optimizer):
+    base = torch.optim.lr_scheduler.LRScheduler
+    return [s for s in _instances(base) if getattr(s, "optimizer", None) is optimizer]
+
+
+def is_library(filename):
+    """True for torch, finitude, the standard library and what is not a file."""
+    from . import _places
+
+    return _places.is_library(filename)
+
+
+def user_frames(frame=None):
+    """Frames of the user's code, innermost first."""
+    frame = frame or sys._getframe(1)
+    while frame is not None:
+        if not is_library(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
+
+
+def names(optimizer):
+    """A name for each parameter, in order: its qualified name in a module, else the variable that holds it, else group and index."""
+    params = parameters(optimizer)
+    by_id = {}
+    found = roots(optimizer)
+    for module in found:
+        for name, p in module.named_parameters(remove_duplicate=False):
+            by_id.setdefault(id(p), name)
+    missing = [p for p in params if id(p) not in by_id]
+    if missing:
+        wanted = {id(p) for p in missing}
+        for frame in user_frames():
+            for name, value in list(frame.f_locals.items()):
+                items = [(name, value)]
+                if type(value) in (list, tuple) and len(value) <= 1000:
+                    items = [(f"{name}[{i}]", v) for i, v in enumerate(value)]
+                elif type(value) is dict and len(value) <= 1000:
+                    items = [(f"{name}[{k!r}]", v) for k, v in value.items()]
+                for label, item in items:
+                    if id(item) in wanted:
+                        by_id.setdefault(id(item), label)
+    return [by_id.get(id(p), f"parameter {i}") for i, p in enumerate(params)]

@@ -1,0 +1,12 @@
+"""The one exception that finitude raises into a training program."""
+
+
+class NonFiniteError(FloatingPointError):
+    """A step went NaN or Inf and was stopped before the optimizer applied it.
+
+    Raised out of ``optimizer.step``. ``report`` is the alarm as in the report JSON (docs/report.schema.json).
+    """
+
+    def __init__(self, message, report=None):
+        super().__init__(message)
+        self.report = report

@@ -1,0 +1,37 @@
+"""Keeps schedulers and averaged models from moving for a step that was not applied."""
+
+from . import _native, discover
+
+
+class Holds:
+    def __init__(self):
+        self._held = []
+        self.names = []
+
+    def hold(self, optimizer):
+        """Until `release`: their step()/update_parameters() do nothing."""
+        for target, name in [(s, "step") for s in discover.schedulers(optimizer)] + [
+            (m, "update_parameters") for m in discover.averaged_models(optimizer)
+        ]:
+            if any(t is target for t, _, _ in self._held):
+                continue
+            had = target.__dict__.get(name)
+            target.__dict__[name] = lambda *args, **kwargs: None
+            self._held.append((target, name, had))
+            self.names.append(type(target).__name__)
+
+    def release(self):
+        while self._held:
+            target, name, had = self._held.pop()
+            if had is None:
+                target.__dict__.pop(name, None)
+            else:
+                target.__dict__[name] = had
+        self.names = []
+
+    def release_at_next_backward(self):
+        if self._held:
+            _native.wake_on_backward()
+
+    def __bool__(self):
+        return bool(self._held)

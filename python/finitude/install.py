@@ -1,0 +1,147 @@
+"""Puts the engine's C functions where torch will call them, and takes them out again."""
+
+import functools
+import os
+import random
+import sys
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import dataloader
+
+from . import _cold, _native, _places, compat
+
+
+class Patches:
+    """Attributes replaced, in order; `undo` puts the originals back."""
+
+    def __init__(self):
+        self._saved = []
+
+    def set(self, owner, name, value):
+        self._saved.append((owner, name, owner.__dict__[name]))
+        setattr(owner, name, value)
+
+    def undo(self):
+        while self._saved:
+            owner, name, value = self._saved.pop()
+            setattr(owner, name, value)
+
+
+_patches = Patches()
+_handles = []
+_installed = False
+_fork_hook = False
+
+
+def _after_fork():
+    # A forked child (a DataLoader worker, a subprocess) is not watched by its parent's recorder.
+    _native.set_on(False)
+    _native.trace_stop()
+    if _cold.session is not None:
+        _cold.session.forked()
+        _cold.session = None
+
+
+def _wrap_created(original):
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        _cold.on_created(self)
+
+    return __init__
+
+
+def _wrap_scale(original):
+    @functools.wraps(original)
+    def scale(self, outputs):
+        if self._enabled:
+            for loss in outputs if isinstance(outputs, (list, tuple)) else (outputs,):
+                if isinstance(loss, torch.Tensor):
+                    _native.note_scaled_loss(loss)
+        return original(self, outputs)
+
+    return scale
+
+
+def _wrap_scaler_step(original):
+    @functools.wraps(original)
+    def step(self, optimizer, *args, **kwargs):
+        if not self._enabled or not _native.is_on():
+            return original(self, optimizer, *args, **kwargs)
+        token = _cold.on_scaler_step(optimizer, self, None)
+        result = original(self, optimizer, *args, **kwargs)
+        _cold.on_scaler_step(optimizer, self, token)
+        return result
+
+    return step
+
+
+def _wrap_clip_value(original):
+    @functools.wraps(original)
+    def clip_grad_value_(parameters, clip_value, foreach=None):
+        if isinstance(parameters, torch.Tensor):
+            parameters = [parameters]
+        parameters = list(parameters)
+        _native.scan_before_write(parameters)
+        return original(parameters, clip_value, foreach)
+
+    return clip_grad_value_
+
+
+def install():
+    """Idempotent. Nothing is patched twice; `uninstall` leaves no trace."""
+    global _installed, _fork_hook
+    if _installed:
+        _native.set_on(True)
+        return
+    autograd, clip = torch.autograd, torch.nn.utils.clip_grad
+    norm_name = compat.clip_hook_names()
+    backward = autograd.__dict__["_engine_run_backward"]
+    _native.configure(_cold, backward, clip.__dict__[norm_name])
+    _patches.set(autograd, "_engine_run_backward", _native.engine_run_backward)
+    _patches.set(clip, norm_name, _native.clip_grads_with_norm)
+    wrapped = _wrap_clip_value(clip.clip_grad_value_)
+    _patches.set(clip, "clip_grad_value_", wrapped)
+    _patches.set(torch.nn.utils, "clip_grad_value_", wrapped)
+    _patches.set(torch.optim.Optimizer, "__init__", _wrap_created(torch.optim.Optimizer.__init__))
+    for scaler in {torch.amp.GradScaler}:
+        _patches.set(scaler, "scale", _wrap_scale(scaler.scale))
+        _patches.set(scaler, "step", _wrap_scaler_step(scaler.step))
+    iter_method, next_method = _native.loader_methods(
+        dataloader.DataLoader.__dict__["__iter__"], dataloader._BaseDataLoaderIter.__dict__["__next__"]
+    )
+    _patches.set(dataloader.DataLoader, "__iter__", iter_method)
+    _patches.set(dataloader._BaseDataLoaderIter, "__next__", next_method)
+    _handles.append(register_optimizer_step_pre_hook(_native.optimizer_pre_hook))
+    _native.set_python_random(random._inst)
+    _native.set_places(
+        _places.library_prefixes(), torch._C.TensorBase, [dataloader._BaseDataLoaderIter],
+        [torch.nn.Module._call_impl.__code__, torch.nn.Module._wrapped_call_impl.__code__],
+    )
+    watch_numpy()
+    if not _fork_hook:
+        os.register_at_fork(after_in_child=_after_fork)
+        _fork_hook = True
+    _installed = True
+    _native.set_on(True)
+
+
+def watch_numpy():
+    """numpy's global generator, if numpy is imported: where its state lies."""
+    numpy = sys.modules.get("numpy")
+    try:
+        bits = numpy.random.mtrand._rand._bit_generator
+        _native.set_numpy_state_address(bits.ctypes.state_address if type(bits).__name__ == "MT19937" else 0)
+    except (AttributeError, ImportError):
+        _native.set_numpy_state_address(0)
+
+
+def uninstall():
+    global _installed
+    _native.set_on(False)
+    _native.trace_stop()
+    while _handles:
+        _handles.pop().remove()
+    _patches.undo()
+    _installed = False

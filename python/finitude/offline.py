@@ -1,0 +1,127 @@
+"""Words that read what a run left behind. Reports are hostile input: bounded, checked, never evaluated."""
+
+import json
+import os
+import sys
+
+EXIT_USAGE, EXIT_INPUT = 2, 3
+MAX_BYTES = 1 << 30
+
+
+def _load(path):
+    """The text of a report file, or of the report in a run's directory; (text, None) or (None, exit code)."""
+    if os.path.isdir(path):
+        path = os.path.join(path, "report.json")
+    try:
+        if os.path.getsize(path) > MAX_BYTES:
+            sys.stderr.write(f"finitude: {path} is larger than {MAX_BYTES} bytes; this is not a report\n")
+            return None, EXIT_INPUT
+        with open(path, encoding="utf-8") as f:
+            return f.read(), None
+    except (OSError, UnicodeDecodeError) as e:
+        sys.stderr.write(f"finitude: cannot read {path}: {getattr(e, 'strerror', None) or e}\n")
+        return None, EXIT_INPUT
+
+
+def _checked(path):
+    text, code = _load(path)
+    if text is None:
+        return None, code
+    import torch  # noqa: F401  the engine's libraries
+
+    from . import _native
+
+    problem = _native.report_problem(text)
+    if problem:
+        sys.stderr.write(f"finitude: {path} is not a report: {problem}\n")
+        return None, EXIT_INPUT
+    return text, None
+
+
+def report(rest):
+    paths, html, as_json = [], None, False
+    i = 0
+    while i < len(rest):
+        if rest[i] == "--html" and i + 1 < len(rest):
+            i += 1
+            html = rest[i]
+        elif rest[i] == "--json":
+            as_json = True
+        elif rest[i].startswith("-"):
+            sys.stderr.write(f"finitude report: unknown option {rest[i]}; known: --html OUT, --json\n")
+            return EXIT_USAGE
+        else:
+            paths.append(rest[i])
+        i += 1
+    if len(paths) != 1:
+        sys.stderr.write("usage: finitude report FILE|DIR [--html OUT] [--json]\n")
+        return EXIT_USAGE
+    text, code = _checked(paths[0])
+    if text is None:
+        return code
+    from . import _native
+
+    if html:
+        try:
+            with open(html, "wb") as f:
+                f.write(_native.render_html(text))
+        except OSError as e:
+            sys.stderr.write(f"finitude: cannot write {html}: {e.strerror}\n")
+            return EXIT_INPUT
+    if as_json:
+        sys.stdout.write(text)
+    elif not html:
+        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        sys.stdout.write(_native.render_terminal(text, colour, 80, (sys.stdout.encoding or "").lower().startswith("utf")))
+    return 0
+
+
+def dump(rest):
+    if len(rest) != 1 or rest[0].startswith("-"):
+        sys.stderr.write("usage: finitude dump FILE|DIR\n")
+        return EXIT_USAGE
+    text, code = _checked(rest[0])
+    if text is None:
+        return code
+    trace = json.loads(text).get("trace")
+    if not trace:
+        sys.stderr.write("finitude: this report holds no trace; record one with finitude run --level trace --report FILE\n")
+        return EXIT_INPUT
+    for op in trace["ops"]:
+        sys.stdout.write(json.dumps(op) + "\n")
+    return 0
+
+
+def list(rest):
+    directory = rest[0] if rest else "finitude-runs"
+    try:
+        names = sorted(os.listdir(directory), reverse=True)
+    except OSError as e:
+        sys.stderr.write(f"finitude: cannot read {directory}: {e.strerror}\n")
+        return EXIT_INPUT
+    for name in names:
+        path = os.path.join(directory, name, "report.json")
+        try:
+            with open(path, encoding="utf-8") as f:
+                document = json.loads(f.read(MAX_BYTES))
+            watched = document["watched"]
+            line = f"{name}  {document['outcome']:9} {watched['steps']:>7} steps  {document.get('reason', '')}"
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        sys.stdout.write("".join(c if c.isprintable() else "?" for c in line)[:200].rstrip() + "\n")
+    return 0
+
+
+def completion(rest):
+    from .cli import OPTIONS, WORDS
+
+    sys.stdout.write(
+        "_finitude() {\n  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
+        '  case "$prev" in\n'
+        '    --on-alarm) COMPREPLY=($(compgen -W "stop skip warn raise rollback" -- "$cur")); return;;\n'
+        '    --level) COMPREPLY=($(compgen -W "gate tape trace" -- "$cur")); return;;\n  esac\n'
+        f'  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "{" ".join(WORDS)}" -- "$cur"))\n'
+        f'  elif [[ "$cur" == -* ]]; then COMPREPLY=($(compgen -W "{" ".join(OPTIONS)}" -- "$cur"))\n'
+        '  else COMPREPLY=($(compgen -f -- "$cur")); fi\n}\ncomplete -F _finitude finitude\n'
+    )
+    return 0

@@ -1,0 +1,163 @@
+"""The report document: assembled here, checked and rendered by the engine."""
+
+import datetime
+import json
+import math
+import os
+import sys
+
+import torch
+
+from . import _native
+
+
+def number(value):
+    """JSON has no NaN or Inf: they travel as strings."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def safe(value):
+    if isinstance(value, dict):
+        return {str(k): safe(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [safe(v) for v in value]
+    return number(value)
+
+
+def statistic(name, tensor):
+    s = _native.statistics(tensor)
+    if s is None:
+        return None
+    return {
+        "arg": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype).replace("torch.", ""),
+        **{k: number(s[k]) for k in ("min", "max", "absmax", "nan", "inf", "pos_inf", "neg_inf", "zero", "numel")},
+    }
+
+
+class Report:
+    def __init__(self, config, script, command):
+        self.config = config
+        self.started = datetime.datetime.now(datetime.timezone.utc)
+        self.script, self.command = script, command
+        self.alarms, self.advisories, self.not_watched = [], [], []
+        self.trace_ops = None
+        self.directory = None
+        self.failure = ""
+
+    def document(self):
+        c = _native.counters()
+        outcome, reason = "clean", ""
+        if self.alarms:
+            outcome = "alarm"
+            reason = self.alarms[0].get("text", "")
+        elif self.failure:
+            outcome, reason = "unwatched", self.failure
+        elif c["steps"] == 0 and c["scaler_skips"] == 0:
+            outcome = "unwatched"
+            if c["backward_calls"]:
+                reason = "backward was called, but no optimizer of torch.optim stepped"
+            elif c["optimizers"]:
+                reason = "an optimizer was made, but backward was never called and it never stepped"
+            else:
+                reason = "nothing that trains was seen: no optimizer and no backward"
+        document = {
+            "schema": 1, "outcome": outcome, "reason": reason, "finitude": _native.version, "torch": torch.__version__,
+            "python": sys.version.split()[0], "command": list(self.command), "script": self.script or "",
+            "started": self.started.isoformat(timespec="seconds"),
+            "seconds": round((datetime.datetime.now(datetime.timezone.utc) - self.started).total_seconds(), 3),
+            "watched": {
+                "optimizers": c["optimizers"], "steps": c["steps"], "backward_calls": c["backward_calls"],
+                "gradients_scanned": c["gradients_scanned"], "scaler_skips": c["scaler_skips"],
+                "handled_by_script": c["handled_by_script"], "not_watched": self.not_watched,
+            },
+            "alarms": self.alarms, "advisories": self.advisories,
+        }
+        if self.trace_ops is not None:
+            document["trace"] = {"ops": self.trace_ops}
+        return safe(document)
+
+    def text(self, document=None, stream=None):
+        stream = stream or sys.stderr
+        colour = stream.isatty() and not os.environ.get("NO_COLOR")
+        try:
+            width = os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 80
+        except (OSError, ValueError):
+            width = 80
+        encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "")
+        text = json.dumps(document or self.document(), allow_nan=False)
+        return _native.render_terminal(text, colour, max(40, width), encoding.startswith("utf"))
+
+    def run_directory(self):
+        """Makes the directory of this run; None where that is not possible (read-only, full)."""
+        if self.directory is None:
+            stem = os.path.splitext(os.path.basename(self.script or "run"))[0] or "run"
+            name = f"{self.started.astimezone().strftime('%Y%m%d-%H%M%S')}-{stem}-{os.getpid()}"
+            path = os.path.abspath(os.path.join(self.config.runs, name))
+            try:
+                os.makedirs(path, exist_ok=True)
+            except OSError as e:
+                self.complain(f"cannot make {path}: {e.strerror}. Use --runs DIR to write elsewhere.")
+                self.directory = ""
+                return None
+            self.directory = path
+        return self.directory or None
+
+    def complain(self, text):
+        sys.stderr.write(f"finitude: warning: {text}\n")
+
+    def write(self):
+        """Writes report.json and report.html of the run and --report; returns the paths written."""
+        document = self.document()
+        text = json.dumps(document, indent=1, allow_nan=False) + "\n"
+        written = []
+        directory = self.run_directory()
+        targets = [(os.path.join(directory, "report.json"), text.encode())] if directory else []
+        if directory:
+            try:
+                targets.append((os.path.join(directory, "report.html"), _native.render_html(text)))
+            except ValueError as e:
+                self.complain(f"the HTML report could not be made: {e}")
+        if self.config.report:
+            targets.append((self.config.report, text.encode()))
+        for path, content in targets:
+            temporary = f"{path}.{os.getpid()}.tmp"
+            try:
+                parent = os.path.dirname(os.path.abspath(path))
+                os.makedirs(parent, exist_ok=True)
+                with open(temporary, "wb") as f:
+                    f.write(content)
+                os.replace(temporary, path)
+                written.append(path)
+            except OSError as e:
+                self.complain(f"cannot write {path}: {e.strerror}")
+                try:
+                    os.unlink(temporary)
+                except OSError:
+                    pass
+        return written
+
+    def closing_line(self, written):
+        c = _native.counters()
+        parts = [f"{c['steps']} steps watched", f"{c['gradients_scanned']} gradients scanned"]
+        if c["scaler_skips"]:
+            parts.append(f"{c['scaler_skips']} skipped by the GradScaler")
+        if c["handled_by_script"]:
+            parts.append(f"{c['handled_by_script']} bad steps handled by the script")
+        document = self.document()
+        if document["outcome"] == "unwatched":
+            parts = [f"not watched: {document['reason']}"]
+        elif self.alarms:
+            parts.append(f"{len(self.alarms)} alarm{'s' if len(self.alarms) > 1 else ''}")
+        else:
+            parts.append("all finite")
+        if self.not_watched:
+            parts.append("not watched: " + "; ".join(self.not_watched))
+        place = next((p for p in written if p.endswith(".json")), "")
+        return "finitude: " + ", ".join(parts) + (f". Report: {_short(place)}" if place else ".")
+
+
+def _short(path):
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(path) else path

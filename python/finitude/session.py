@@ -1,0 +1,362 @@
+"""One watched run: decides on each rare event what it is (CONTRACTS section 2) and what is done about it."""
+
+import os
+import sys
+
+import torch
+
+from . import _native, discover, rerun
+from .errors import NonFiniteError
+from .hold import Holds
+from .report import Report, number, statistic
+
+BAD = 2  # GradMark::State: at least infinite
+
+
+class Session:
+    def __init__(self, config, script="", command=(), target=None):
+        self.config = config
+        self.report = Report(config, script, command)
+        self.target = target          # set in a second process: the step it is to explain
+        self.holds = Holds()
+        self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
+        self.skips_in_row = 0
+        self.scaler_skips_in_row = {}
+        self.reruns_left = 3
+        self.pending = None           # the alarm that the second run under way is to explain
+        self.allowed = []
+        self.saved = {}
+        self.scaler = None
+        self.names_of = {}
+        self.allowed_tensors = []
+        self.start = None             # how the program was started, where it can be started again
+        self.pid = os.getpid()
+        self.done = False
+
+    # -- what the engine tells ------------------------------------------------------------------
+
+    def on_created(self, optimizer):
+        self._register(optimizer)
+
+    def _register(self, optimizer):
+        from . import compat
+
+        kind = type(optimizer)
+        in_torch = kind.__module__.split(".")[0] == "torch" and kind.step.__module__.split(".")[0] == "torch"
+        half = any(p.dtype in (torch.float16, torch.bfloat16) for p in discover.parameters(optimizer))
+        _native.register_optimizer(optimizer, in_torch, half or not in_torch)
+        if not in_torch:
+            cell = compat.step_cell(optimizer)
+            if cell is not None and getattr(cell.cell_contents, "__name__", "") != "finitude_guarded_step":
+                cell.cell_contents = _native.make_guarded_step(cell.cell_contents)
+        from . import install
+
+        install.watch_numpy()
+        _native.watch_buffers([b for _, b in discover.buffers(optimizer)])
+
+    def first_seen(self, optimizer):
+        if not _native.is_registered(optimizer) or id(optimizer) not in self.names_of:
+            self._register(optimizer)
+            self.names_of[id(optimizer)] = True
+        bad = self._bad_at_start(optimizer)
+        if not bad:
+            return None
+        kind, name, tensor = bad
+        if self.target is not None:
+            return self.target.finish(self, optimizer, [(kind, name, tensor)]) if self.target.is_start(optimizer) else None
+        alarm = self._new_alarm(optimizer, kind, name)
+        alarm["text"] = f"{name} already held {self._count_text(tensor)} before the first step"
+        alarm["cause"] = {"class": "corrupted-state", "confidence": "likely", "experiments": [],
+                          "text": f"{name} held {self._count_text(tensor)} before any step was taken: a bad checkpoint or initial value"}
+        alarm["births"] = [{"phase": "state", "op": "", "file": "", "line": 0, "source": "", "module": "", "node": "",
+                            "inputs": [], "outputs": [statistic(name, tensor)], "rows": []}]
+        return self._act(optimizer, alarm, [(kind, name, tensor)], at_start=True)
+
+    def _bad_at_start(self, optimizer):
+        names = discover.names(optimizer)
+        for name, p in zip(names, discover.parameters(optimizer)):
+            if p.requires_grad and not _native.is_finite(p):
+                return "parameter", name, p
+        for name, p in zip(names, discover.parameters(optimizer)):
+            state = optimizer.state.get(p)
+            for key, value in (state or {}).items():
+                if isinstance(value, torch.Tensor):
+                    s = _native.statistics(value)
+                    if s and s["nan"]:
+                        return "state", f"{name}.{key}", value
+        return None
+
+    def on_backward(self, _):
+        self.holds.release()
+
+    def on_scaler_skip(self, optimizer):
+        self._count_scaler_skip(optimizer, self.scaler)
+
+    def on_scaler_step(self, optimizer, scaler, token):
+        """Before (token None) and after GradScaler.step; an unscaled loss that is not finite alarms at once."""
+        if token is None:
+            self.scaler = scaler
+            if not _native.is_registered(optimizer):
+                return ("steps", -1)
+            window = _native.window(optimizer)
+            if any(l["bad"] and l["owned"] for l in window["losses"]):
+                self.on_window(optimizer, from_scaler=True)
+            return ("steps", _native.window(optimizer)["step"], _native.counters()["scaler_skips"])
+        if token[1] < 0 or not _native.is_registered(optimizer):
+            return None
+        if _native.window(optimizer)["step"] == token[1] and _native.counters()["scaler_skips"] == token[2]:
+            _native.add_scaler_skip()
+            self._count_scaler_skip(optimizer, scaler)
+            _native.close_window(optimizer)
+        else:
+            self.scaler_skips_in_row[id(optimizer)] = 0
+        return None
+
+    def _count_scaler_skip(self, optimizer, scaler):
+        row = self.scaler_skips_in_row.get(id(optimizer), 0) + 1
+        self.scaler_skips_in_row[id(optimizer)] = row
+        scale = float(scaler.get_scale()) if scaler is not None else 0.0
+        if row > 20 or (scaler is not None and scale < 1):
+            window = _native.window(optimizer)
+            bad = [i for i, m in enumerate(window["marks"]) if m >= BAD]
+            name = discover.names(optimizer)[bad[0]] if bad else "gradients"
+            alarm = self._new_alarm(optimizer, "gradient", name)
+            alarm["text"] = f"GradScaler skipped {row} steps in a row (scale {scale:g}): the gradients overflow at any scale"
+            alarm["cause"] = {"class": "loss-scale-misuse", "confidence": "likely", "experiments": [], "text": alarm["text"]}
+            self.scaler_skips_in_row[id(optimizer)] = 0
+            self._act(optimizer, alarm, None, rerun_wanted=False)
+
+    def on_window(self, optimizer, from_scaler=False):
+        """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
+        if self.target is not None:
+            return self.target.on_window(self, optimizer)
+        if self.pending is not None:
+            return self._second_run_ended(optimizer)
+        window = _native.window(optimizer)
+        bad = [i for i, m in enumerate(window["marks"]) if m >= BAD]
+        losses = [l for l in window["losses"] if l["bad"] and l["owned"]]
+        if window["norm_overflow"] and not bad:
+            self._advise("clipping", window["step"], "the gradient norm overflowed though every gradient is finite; clipping by "
+                         "it set the gradients to zero", {"class": "clipping", "confidence": "likely", "experiments": [],
+                                                          "text": "the norm of finite gradients overflowed"})
+        if not bad and (not losses or all(l["gradients_were_bad"] for l in losses)):
+            if losses or not window["norm_overflow"]:
+                _native.add_handled(1)
+                self._advise("handled-by-script", window["step"],
+                             "gradients that were not finite after backward were zeroed, replaced or dropped by the script")
+            _native.consume_losses(optimizer)
+            return None
+        names = discover.names(optimizer)
+        params = discover.parameters(optimizer)
+        sinks = [("gradient", names[i], params[i].grad) for i in bad if params[i].grad is not None]
+        kind, name = ("loss", "loss") if losses else ("gradient", names[bad[0]])
+        alarm = self._new_alarm(optimizer, kind, name)
+        alarm["harmless"] = bool(losses) and not bad
+        alarm["micro_batch"] = losses[0]["micro_batch"] if losses else 0
+        alarm["loss"] = number(float(window["losses"][-1]["value"])) if window["losses"] else None
+        alarm["gradients"] = {
+            "bad": [{"name": n, **{k: s[k] for k in ("nan", "inf", "numel")}} for _, n, g in sinks[:64]
+                    if (s := _native.statistics(g)) is not None],
+            "clean": sum(1 for m in window["marks"] if m == 1),
+        }
+        value = f"loss is {'NaN' if losses[0]['value'] != losses[0]['value'] else 'Inf'}" if losses else f"gradient of {name} is not finite"
+        alarm["text"] = value + ("; gradients are finite, weights were not in danger" if alarm["harmless"] else "")
+        _native.consume_losses(optimizer)
+        return self._act(optimizer, alarm, sinks)
+
+    def on_written(self, optimizer):
+        """The optimizer's own arithmetic wrote a non-finite parameter or state."""
+        sinks = self._bad_written(optimizer)
+        if not sinks:
+            return None
+        if self.target is not None:
+            return self.target.on_written(self, optimizer, sinks)
+        kind, name, _ = sinks[0]
+        alarm = self._new_alarm(optimizer, kind, name, step=_native.window(optimizer)["step"] - 1)
+        alarm["weights"] = "damaged"
+        if kind == "state" and all(k == "state" for k, _, _ in sinks) and not any(
+            _native.statistics(t)["nan"] for _, _, t in sinks
+        ):
+            self._advise("optimizer-state-overflow", alarm["step"], f"the optimizer's state {name} overflowed to Inf; the "
+                         "parameter will no longer move", {"class": "optimizer-arithmetic", "confidence": "likely",
+                                                           "experiments": [], "text": f"{name} overflowed"})
+            return None
+        alarm["text"] = f"the optimizer wrote {self._count_text(sinks[0][2])} into {name}; the gradients it was given are finite"
+        alarm["cause"] = {"class": "optimizer-arithmetic", "confidence": "likely", "experiments": [],
+                          "text": f"{type(optimizer).__name__}.step made {name} non-finite out of finite gradients"}
+        self._act(optimizer, alarm, sinks, written=True)
+        return None
+
+    def _bad_written(self, optimizer):
+        sinks = []
+        names = discover.names(optimizer)
+        for name, p in zip(names, discover.parameters(optimizer)):
+            if not _native.is_finite(p):
+                sinks.append(("parameter", name, p))
+        for name, p in zip(names, discover.parameters(optimizer)):
+            state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+            for key, value in (state or {}).items():
+                if isinstance(value, torch.Tensor) and not _native.is_finite(value):
+                    sinks.append(("state", f"{name}.{key}", value))
+        return sinks
+
+    def on_closure(self, optimizer, args, kwargs):
+        from . import closures
+
+        return closures.wrap(self, optimizer, args, kwargs)
+
+    # -- what is done about it ------------------------------------------------------------------
+
+    def _new_alarm(self, optimizer, kind, name, step=None):
+        window = _native.window(optimizer)
+        return {
+            "step": window["step"] if step is None else step, "micro_batch": 0, "rank": 0,
+            "optimizer": type(optimizer).__name__, "sink": {"kind": kind, "name": name}, "weights": "clean",
+            "rerun": "not-run", "rerun_by": "none", "rerun_verified": False, "rerun_text": "", "births": [],
+            "cause": {"class": "unknown", "confidence": "possible", "text": "the step was not run again", "experiments": []},
+            "fix": None, "capsule": None, "harmless": False, "text": "", "loss": None, "path": [],
+            "policy": self.config.on_alarm, "history": self._history(),
+        }
+
+    @staticmethod
+    def _history():
+        points = _native.history()
+        return {"loss": [number(p[0]) for p in points], "grad_absmax": [number(p[1]) for p in points]}
+
+    @staticmethod
+    def _count_text(tensor):
+        s = _native.statistics(tensor) or {"nan": 0, "inf": 0}
+        parts = [f"{s['nan']} NaN"] if s["nan"] else []
+        parts += [f"{s['inf']} Inf"] if s["inf"] else []
+        return " and ".join(parts) or "no"
+
+    def _advise(self, kind, step, text, cause=None):
+        if sum(1 for a in self.report.advisories if a["kind"] == kind) < 20:
+            self.report.advisories.append({"kind": kind, "step": step, "text": text, "births": [], "cause": cause})
+
+    def _act(self, optimizer, alarm, sinks, written=False, at_start=False, rerun_wanted=True):
+        policy = self.config.on_alarm
+        alarm["optimizer_ordinal"] = _native.window(optimizer)["ordinal"]
+        wanted = rerun_wanted and policy != "raise" and self.reruns_left > 0
+        if wanted:
+            self.reruns_left -= 1
+            if not written and not at_start and rerun.try_trace(self, optimizer, alarm, sinks):
+                pass
+            elif not written and not at_start and policy in ("stop", "skip", "rollback", "warn") and rerun.begin_rewind(
+                self, optimizer, alarm, sinks
+            ):
+                return True  # the window runs again; _second_run_ended goes on from here
+            else:
+                rerun.by_restart(self, optimizer, alarm, sinks, written)
+        return self._conclude(optimizer, alarm, written)
+
+    def _second_run_ended(self, optimizer):
+        alarm, self.pending = self.pending, None
+        verdict = rerun.end_rewind(self, optimizer, alarm)
+        if not verdict:
+            rerun.by_restart(self, optimizer, alarm["alarm"], alarm["sinks"], False)
+        return self._conclude(optimizer, alarm["alarm"], False)
+
+    def _conclude(self, optimizer, alarm, written):
+        policy = self.config.on_alarm
+        alarm.pop("optimizer_ordinal", None)
+        if self._is_allowed(alarm):
+            self._advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
+            return None
+        self.report.alarms.append(alarm)
+        self.skips_in_row += 1
+        if alarm["harmless"] and policy in ("stop", "raise") and self.skips_in_row <= self.config.max_skips:
+            action = "warn"
+        elif policy in ("skip", "rollback") and self.skips_in_row > self.config.max_skips:
+            action = "stop"
+        else:
+            action = "skip" if policy == "rollback" else policy
+        alarm["action"] = {"warn": "reported, the step is applied", "skip": "the step was left out", "stop": "stopped",
+                           "raise": "stopped"}[action]
+        if action == "warn" and not written and not alarm["harmless"]:
+            alarm["weights"] = "damaged"
+        self._print(alarm)
+        if action in ("stop", "raise"):
+            self.holds.release()
+            raise NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
+        if written:
+            return None
+        if action == "skip":
+            _native.put_back_buffers()
+            self.holds.hold(optimizer)
+            self.holds.release_at_next_backward()
+            return True
+        self.holds.release()
+        return None
+
+    def good_step(self):
+        self.skips_in_row = 0
+
+    def _is_allowed(self, alarm):
+        birth = alarm["births"][0] if alarm["births"] else None
+        for allowance in self.allowed:
+            if birth and allowance.matches(birth):
+                allowance.used += 1
+                return True
+        return False
+
+    def _print(self, alarm):
+        document = self.report.document()
+        document["alarms"] = document["alarms"][-1:]
+        document["advisories"] = []
+        document.pop("trace", None)
+        try:
+            sys.stderr.write(self.report.text(document))
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            pass
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def program_raised(self, error):
+        """The script ended by an exception: a bad loss that it found itself is an alarm with its own exit code kept."""
+        if self.target is not None:
+            self.target.program_ended(self)
+            return
+        if isinstance(error, (NonFiniteError, KeyboardInterrupt, SystemExit)) or not _native.is_on():
+            return
+        found = rerun.pending_window(self)
+        if found is None:
+            return
+        optimizer, alarm, sinks = found
+        alarm["text"] += f"; the script itself raised {type(error).__name__}"
+        alarm["action"] = "the script's own exception"
+        rerun.by_restart(self, optimizer, alarm, sinks, False)
+        alarm.pop("optimizer_ordinal", None)
+        self.report.alarms.append(alarm)
+        self._print(alarm)
+
+    def failed(self, why):
+        self.report.failure = why
+
+    def forked(self):
+        self.done = True
+
+    def end(self):
+        """Writes the reports and the closing line. Once."""
+        if self.done:
+            return
+        self.done = True
+        self.holds.release()
+        if self.target is not None:
+            self.target.program_ended(self)
+            return
+        for allowance in self.allowed:
+            if not allowance.used:
+                self.report.not_watched.append(f"unused allowance {allowance.describe()}")
+        for serial, value, micro_batch in _native.pending_bad_losses():
+            _native.add_handled(1)
+            self._advise("handled-by-script", _native.counters()["steps"], "a loss that was not finite was never applied")
+        if self.config.level == "trace" and self.report.trace_ops is None and self.config.report:
+            self.report.trace_ops = rerun.last_ops()
+        written = self.report.write()
+        try:
+            sys.stderr.write(self.report.closing_line(written) + "\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            pass

@@ -1,0 +1,367 @@
+// Positions of running iterators: read, compared, set back.
+#include <cstring>
+
+#include "bindings/frames_memory.h"
+
+namespace finitude::bindings {
+namespace {
+
+// One letter for each word behind the object header:
+//   n  a position, as a number        p  a position, as a Python object
+//   s  what it runs over; cleared when it has ended
+//   i  the iterator it draws from     I  the same, but it may change or be cleared     t  a tuple of such iterators
+//   f  the function it applies        -  left alone (a cached result, a constant)
+struct Layout {
+  const char* fields;
+  const char* sample;   // an iterator of that type that gives at least three values
+};
+
+const Layout kLayouts[] = {
+    {kRangeIteratorFields, "iter(range(5))"},
+    {kLongRangeIteratorFields, "iter(range(1 << 70, (1 << 70) + 5))"},
+    {"ns", "iter([1, 2, 3, 4])"},
+    {"ns", "reversed([1, 2, 3, 4])"},
+    {"ns", "iter((1, 2, 3, 4))"},
+    {"ns", "reversed((1, 2, 3, 4))"},
+    {"ns", "iter('abcd')"},
+    {"ns", "iter('ab\\u0105\\u0107')"},
+    {"ns", "iter(b'abcd')"},
+    {"ns", "iter(Sequence())"},
+    {"snn-n", "iter({1: 1, 2: 2, 3: 3})"},
+    {"snn-n", "iter({1: 1, 2: 2, 3: 3}.values())"},
+    {"snn-n", "iter({1: 1, 2: 2, 3: 3}.items())"},
+    {"snn-n", "reversed({1: 1, 2: 2, 3: 3})"},
+    {"snn-n", "reversed({1: 1, 2: 2, 3: 3}.values())"},
+    {"snn-n", "reversed({1: 1, 2: 2, 3: 3}.items())"},
+    {"snnn", "iter({1, 2, 3})"},
+    {kEnumerateFields, "enumerate(iter([5, 6, 7, 8]), 3)"},
+    {"-t--", "zip(iter([1, 2, 3, 4]), iter((5, 6, 7, 8)))"},
+    {"tf", "map(abs, iter([1, 2, 3, 4]))"},
+    {"fi", "filter(None, iter([1, 2, 3, 4]))"},
+    {"Innnn", "itertools.islice(iter([1, 2, 3, 4, 5, 6]), 1, 6)"},
+    {"II", "itertools.chain([1], [2, 3], [4])"},
+    {"np-", "itertools.count(4)"},
+    {"-n", "itertools.repeat(7, 5)"},
+};
+constexpr int kLayoutCount = sizeof(kLayouts) / sizeof(kLayouts[0]);
+constexpr int kMaxNesting = 8;
+constexpr std::size_t kMaxRecords = 512;
+
+PyObject** words_of(PyObject* object) {
+  return reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + sizeof(PyObject));
+}
+
+bool size_fits(PyTypeObject* type, const char* fields) {
+  return type->tp_basicsize == static_cast<Py_ssize_t>(sizeof(PyObject) + std::strlen(fields) * sizeof(PyObject*));
+}
+
+// Changes when a position in it would no longer mean the same element.
+std::uint64_t shape_of(PyObject* source) {
+  if (source == nullptr) return 0;
+  if (PyList_Check(source)) return static_cast<std::uint64_t>(PyList_GET_SIZE(source));
+  if (PyDict_Check(source)) return dict_layout(source);
+  if (PyAnySet_Check(source)) return static_cast<std::uint64_t>(reinterpret_cast<PySetObject*>(source)->used);
+  return 0;
+}
+
+std::string cannot(const char* what, PyObject* object) {
+  return std::string("an iterator of type '") + Py_TYPE(object)->tp_name + "' " + what;
+}
+
+}  // namespace
+
+int FrameMemory::remember_iterator(PyObject* object, std::string* why) {
+  const TypeInfo type = type_info(Py_TYPE(object));
+  if (nesting_ >= kMaxNesting || records_.size() >= kMaxRecords) {
+    *why = "iterators are nested too deeply";
+    return -1;
+  }
+  const int index = static_cast<int>(records_.size());
+  records_.emplace_back();
+  records_[index].object = object;
+  ++nesting_;
+  bool done = true;
+  if (type.external) {
+    // Its position is the caller's; held, so that the next epoch's does not take its place.
+    records_[index].kind = IteratorRecord::Kind::kExternal;
+    records_[index].strong = true;
+  } else if (type.generator) {
+    done = remember_generator(object, index, why);
+  } else if (type.layout >= 0) {
+    records_[index].layout = type.layout;
+    done = remember_fields(object, index, why);
+  } else {
+    *why = cannot("cannot be set back", object);
+    done = false;
+  }
+  --nesting_;
+  IteratorRecord& record = records_[index];
+  record.end = static_cast<int>(records_.size());
+  if (!done) {
+    while (static_cast<int>(records_.size()) > index) {
+      drop_record(&records_.back());
+      records_.pop_back();
+    }
+    return -1;
+  }
+  if (record.strong) {
+    Py_INCREF(object);
+    record.ref = object;
+  }
+  return index;
+}
+
+bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why) {
+  const char* fields = kLayouts[records_[index].layout].fields;
+  PyObject** words = words_of(object);
+  bool strong = true;
+  // Children are appended to records_, so the record is looked up anew after each.
+  const auto inner = [&](PyObject* child) {
+    const int at = remember_iterator(child, why);
+    if (at < 0) return false;
+    strong &= records_[at].strong;
+    return true;
+  };
+  for (int i = 0; fields[i] != 0; ++i) {
+    switch (fields[i]) {
+      case 'n': records_[index].words[i] = reinterpret_cast<std::int64_t>(words[i]); break;
+      case 'p':
+        Py_XINCREF(words[i]);
+        records_[index].objects[i] = words[i];
+        break;
+      case 's':
+        keeper.keep(words[i], &records_[index].source);
+        records_[index].source_shape = shape_of(words[i]);
+        strong &= words[i] == nullptr || records_[index].source.held == Held::kStrong;
+        break;
+      case 'i': case 'I':
+        records_[index].words[i] = words[i] != nullptr;
+        if (words[i] != nullptr && !inner(words[i])) return false;
+        break;
+      case 't':
+        if (words[i] == nullptr || !PyTuple_CheckExact(words[i])) return false;
+        for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(words[i]); ++k) {
+          if (!inner(PyTuple_GET_ITEM(words[i], k))) return false;
+        }
+        break;
+      case 'f': {
+        Value function;
+        keeper.keep(words[i], &function);
+        strong &= words[i] == nullptr || function.held == Held::kStrong;
+        keeper.forget(&function);
+        break;
+      }
+      default: break;
+    }
+  }
+  records_[index].strong = strong;
+  return true;
+}
+
+bool FrameMemory::remember_generator(PyObject* object, int index, std::string* why) {
+  // Weakly always: letting go of a generator runs its finally clauses, and that must happen when it would have.
+  records_[index].ref = PyWeakref_NewRef(object, nullptr);
+  if (records_[index].ref == nullptr) {
+    PyErr_Clear();
+    *why = cannot("cannot be referenced weakly", object);
+    return false;
+  }
+  switch (generator_state(object)) {
+    case GeneratorState::kRunning: records_[index].kind = IteratorRecord::Kind::kRunning; return true;
+    case GeneratorState::kFinished: *why = cannot("has ended", object); return false;
+    case GeneratorState::kSuspended: break;
+  }
+  records_[index].kind = IteratorRecord::Kind::kGenerator;
+  FrameState* state = spare_state();
+  RawFrame* frame = generator_frame(object);
+  state->info = code_info(frame_code(frame));
+  state->unit = frame_site(frame);
+  records_[index].state = state;
+  return remember(frame, state, why);
+}
+
+// The iterator that was remembered, if it can be proved to be that one; borrowed.
+PyObject* FrameMemory::iterator_target(const IteratorRecord& record, PyObject* live) const {
+  if (record.strong) return record.ref;
+  if (record.ref != nullptr) return weak_object(record.ref);
+  // Held by nobody but the program: the same place must still hold it. What it draws from is proved by fields_fit.
+  return live == record.object && type_info(Py_TYPE(live)).layout == record.layout ? live : nullptr;
+}
+
+bool FrameMemory::iterator_fits(int index, PyObject* live, PyObject** target, std::string* why) const {
+  const IteratorRecord& record = records_[index];
+  *target = iterator_target(record, live);
+  if (*target == nullptr) {
+    *why = "an iterator that was running has ended";
+    return false;
+  }
+  switch (record.kind) {
+    case IteratorRecord::Kind::kExternal: return true;
+    case IteratorRecord::Kind::kFields: return fields_fit(index, *target, why);
+    case IteratorRecord::Kind::kRunning:
+      if (*target == live && generator_state(*target) == GeneratorState::kRunning) return true;
+      *why = "the generator that was running is another one now";
+      return false;
+    case IteratorRecord::Kind::kGenerator: break;
+  }
+  const FrameState& state = *record.state;
+  if (generator_state(*target) != GeneratorState::kSuspended) {
+    *why = "generator " + state.info->function + " has ended or is running";
+    return false;
+  }
+  RawFrame* frame = generator_frame(*target);
+  if (frame_code(frame) != state.info->code || frame_site(frame) != state.unit) {
+    *why = "generator " + state.info->function + " stands at " + place(*state.info, frame_site(frame)) + " instead of " +
+           place(*state.info, state.unit);
+    return false;
+  }
+  return fits(state, frame, why);
+}
+
+bool FrameMemory::fields_fit(int index, PyObject* target, std::string* why) const {
+  const IteratorRecord& record = records_[index];
+  const char* fields = kLayouts[record.layout].fields;
+  PyObject** words = words_of(target);
+  int child = index + 1;
+  PyObject* inner = nullptr;
+  for (int i = 0; fields[i] != 0; ++i) {
+    switch (fields[i]) {
+      case 's': {
+        if (record.source.object == nullptr) break;
+        PyObject* source = recall(record.source, words[i]);
+        if (source == nullptr || shape_of(source) != record.source_shape) {
+          *why = cannot("runs over something that has changed", target);
+          return false;
+        }
+        break;
+      }
+      case 'i': case 'I':
+        if (record.words[i] == 0) break;
+        if (!iterator_fits(child, words[i], &inner, why)) return false;
+        if (fields[i] == 'i' && inner != words[i]) {
+          *why = cannot("draws from another iterator now", target);
+          return false;
+        }
+        child = records_[child].end;
+        break;
+      case 't':
+        if (words[i] == nullptr || !PyTuple_CheckExact(words[i])) return false;
+        for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(words[i]); ++k) {
+          PyObject* item = PyTuple_GET_ITEM(words[i], k);
+          if (child >= record.end || !iterator_fits(child, item, &inner, why)) return false;
+          if (inner != item) {
+            *why = cannot("draws from another iterator now", target);
+            return false;
+          }
+          child = records_[child].end;
+        }
+        break;
+      default: break;
+    }
+  }
+  return true;
+}
+
+void FrameMemory::put_iterator(int index, PyObject* target) {
+  const IteratorRecord& record = records_[index];
+  if (record.kind == IteratorRecord::Kind::kFields) put_fields(index, target);
+  if (record.kind == IteratorRecord::Kind::kGenerator) {
+    std::vector<std::string> unset;  // names inside a generator are its own affair
+    put(*record.state, generator_frame(target), &unset);
+  }
+}
+
+void FrameMemory::put_fields(int index, PyObject* target) {
+  const IteratorRecord& record = records_[index];
+  const char* fields = kLayouts[record.layout].fields;
+  PyObject** words = words_of(target);
+  int child = index + 1;
+  for (int i = 0; fields[i] != 0; ++i) {
+    switch (fields[i]) {
+      case 'n': words[i] = reinterpret_cast<PyObject*>(record.words[i]); break;
+      case 'p': put_slot(&words[i], record.objects[i]); break;
+      case 's': put_slot(&words[i], record.source.object == nullptr ? nullptr : recall(record.source, words[i])); break;
+      case 'i': case 'I': {
+        PyObject* inner = record.words[i] == 0 ? nullptr : iterator_target(records_[child], words[i]);
+        if (inner != nullptr) {
+          put_iterator(child, inner);
+          child = records_[child].end;
+        }
+        put_slot(&words[i], inner);
+        break;
+      }
+      case 't':
+        for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(words[i]); ++k) {
+          put_iterator(child, PyTuple_GET_ITEM(words[i], k));
+          child = records_[child].end;
+        }
+        break;
+      default: break;
+    }
+  }
+}
+
+void FrameMemory::drop_record(IteratorRecord* record) {
+  keeper.discard(record->ref);
+  for (PyObject* object : record->objects) keeper.discard(object);
+  keeper.forget(&record->source);
+  record->ref = nullptr;
+  for (PyObject*& object : record->objects) object = nullptr;
+}
+
+bool FrameMemory::iterator_goes_back(PyObject* iterator) {
+  std::string why;
+  PyObject* first = PyIter_Next(iterator);
+  bool good = first != nullptr;
+  Py_XDECREF(first);
+  for (int round = 0; good && round < 2; ++round) {
+    begin();
+    const int index = remember_iterator(iterator, &why);
+    PyObject* before = index >= 0 ? PyIter_Next(iterator) : nullptr;
+    PyObject* target = nullptr;
+    PyObject* after = nullptr;
+    if (before != nullptr && iterator_fits(index, iterator, &target, &why)) {
+      put_iterator(index, target);
+      after = PyIter_Next(iterator);
+    }
+    good = before != nullptr && after != nullptr && PyObject_RichCompareBool(before, after, Py_EQ) == 1;
+    Py_XDECREF(before);
+    Py_XDECREF(after);
+    finish();
+  }
+  forget_all();
+  PyErr_Clear();
+  return good;
+}
+
+void set_types(TypeRules rules) {
+  PyObject* names = PyDict_New();
+  PyObject* itertools = PyImport_ImportModule("itertools");
+  PyObject* samples[kLayoutCount] = {};
+  rules.layouts.assign(kLayoutCount, nullptr);
+  if (names != nullptr && itertools != nullptr && PyDict_SetItemString(names, "itertools", itertools) == 0 &&
+      PyDict_SetItemString(names, "__builtins__", PyEval_GetBuiltins()) == 0) {
+    PyObject* done = PyRun_String(
+        "class Sequence:\n    def __getitem__(self, index):\n        if index > 4: raise IndexError\n        return index\n",
+        Py_file_input, names, names);
+    Py_XDECREF(done);
+    for (int i = 0; i < kLayoutCount; ++i) {
+      samples[i] = PyRun_String(kLayouts[i].sample, Py_eval_input, names, names);
+      if (samples[i] == nullptr) PyErr_Clear();
+      else if (size_fits(Py_TYPE(samples[i]), kLayouts[i].fields)) rules.layouts[i] = Py_TYPE(samples[i]);
+    }
+    // All are on trial together, since one draws from another; those that fail are then struck off.
+    set_type_rules(rules);
+    for (int i = 0; i < kLayoutCount; ++i) {
+      FrameMemory memory;
+      if (rules.layouts[i] != nullptr && !memory.iterator_goes_back(samples[i])) rules.layouts[i] = nullptr;
+    }
+  }
+  PyErr_Clear();
+  set_type_rules(rules);
+  for (PyObject* sample : samples) Py_XDECREF(sample);
+  Py_XDECREF(itertools);
+  Py_XDECREF(names);
+}
+
+}  // namespace finitude::bindings

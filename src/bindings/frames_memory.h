@@ -1,0 +1,124 @@
+// What a snapshot remembers of frames, of iterators, and of the generators inside them; how it is compared with the
+// present, and how it is put back. Everything is called with the GIL held and the garbage collector off.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/frames_code.h"
+#include "bindings/frames_values.h"
+#include "bindings/python_compat.h"
+
+namespace finitude::bindings {
+
+struct NamedValue {
+  PyObject* name = nullptr;      // owned
+  Value value;
+};
+
+// A with statement's bound __exit__ on the value stack.
+struct ExitMark {
+  std::size_t slot = 0;
+  const void* function = nullptr;
+  PyObject* manager = nullptr;   // addresses, not references
+  PyTypeObject* type = nullptr;
+};
+
+struct FrameState {
+  CodeInfo* info = nullptr;
+  int unit = 0;                  // code unit that was being executed
+  int blocks = 0;
+  bool user = false;             // only these keep names and stack
+  std::uint64_t fingerprint = 0; // of a library frame whose call sits in a loop; 0: not in a loop
+  PyObject* dict = nullptr;      // address of the dict that holds the names, where it is not fast slots
+  std::vector<Value> fast, stack;
+  std::vector<NamedValue> names;
+  std::vector<ExitMark> exits;
+};
+
+// One iterator; the ones it draws from follow it in the list, up to `end`.
+struct IteratorRecord {
+  enum class Kind : std::uint8_t { kFields, kGenerator, kRunning, kExternal } kind = Kind::kFields;
+  std::int8_t layout = -1;
+  bool strong = false;
+  PyObject* object = nullptr;    // address
+  PyObject* ref = nullptr;       // owned: the iterator when strong, or a weak reference to it, or null
+  std::int64_t words[5] = {};    // positions, by field; for an inner iterator 1 where there was one
+  PyObject* objects[5] = {};     // owned; positions that are Python integers
+  Value source;                  // what it runs over
+  std::uint64_t source_shape = 0;
+  int end = 0;
+  FrameState* state = nullptr;   // of a suspended generator
+};
+
+// A generator in a local name that draws from something that cannot be set back: harmless while it stands still.
+struct Doubt {
+  PyObject* weak = nullptr;
+  std::uint64_t position = 0;
+  std::string why;
+};
+
+class FrameMemory {
+ public:
+  Keeper keeper;
+
+  // ---- taking ----
+  void begin();                                          // of a new snapshot; drops nothing yet
+  void finish();                                         // lets go of what the new snapshot does not hold
+  bool remember(RawFrame* frame, FrameState* state, std::string* why);
+  void forget(FrameState* state);
+  void forget_all();
+
+  // ---- comparing: would put() reproduce it? ----
+  bool fits(const FrameState& state, RawFrame* frame, std::string* why) const;
+  bool doubts_hold(std::string* why) const;
+
+  // ---- putting back; only after fits(). Names that could not be brought back are added to `unset`. ----
+  void put(const FrameState& state, RawFrame* frame, std::vector<std::string>* unset);
+
+  // Draws a value, notes the position, draws another, goes back: does the same value come again, and yet again?
+  bool iterator_goes_back(PyObject* iterator);
+
+ private:
+  bool remember_value(PyObject* object, Value* value, bool on_stack, std::string* why);
+  bool remember_names(PyObject* dict, FrameState* state, std::string* why);
+  int remember_iterator(PyObject* object, std::string* why);
+  bool remember_fields(PyObject* object, int index, std::string* why);
+  bool remember_generator(PyObject* object, int index, std::string* why);
+  bool iterator_fits(int index, PyObject* live, PyObject** target, std::string* why) const;
+  bool fields_fit(int index, PyObject* target, std::string* why) const;
+  bool stack_fits(const FrameState& state, RawFrame* frame, std::string* why) const;
+  bool value_fits(const Value& value, PyObject* live, std::string* why) const;
+  PyObject* iterator_target(const IteratorRecord& record, PyObject* live) const;
+  void put_iterator(int index, PyObject* target);
+  void put_fields(int index, PyObject* target);
+  PyObject* put_value(const Value& value, PyObject* live, bool* lost);
+  void put_names(const FrameState& state, PyObject* dict, std::vector<std::string>* unset);
+  void put_slot(PyObject** slot, PyObject* object);
+  FrameState* spare_state();
+  void drop_record(IteratorRecord* record);
+
+  std::vector<IteratorRecord> records_, old_records_;
+  std::vector<std::unique_ptr<FrameState>> generator_states_;
+  std::size_t generator_states_used_ = 0;
+  std::vector<Doubt> doubts_;
+  std::vector<std::pair<PyObject*, PyObject*>> managers_;  // while putting: old manager's address, the live one
+  int nesting_ = 0;
+};
+
+// Values of a frame's stack that outlive the call under way; -1 where it cannot be known.
+int surviving_depth(RawFrame* frame, CodeInfo* info);
+// Pointers of a frame's names and stack, mixed; only good for telling that something moved.
+std::uint64_t fingerprint(RawFrame* frame, CodeInfo* info);
+// "train.py:27"
+std::string place(const CodeInfo& info, int unit);
+
+// Sets the type rules; `layouts` is filled in with the iterator types that pass a trial on a small example.
+void set_types(TypeRules rules);
+
+}  // namespace finitude::bindings

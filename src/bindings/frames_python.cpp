@@ -1,0 +1,333 @@
+// Whole stacks: taking, comparing and restoring a snapshot; where the user's code stands.
+#include "bindings/frames_python.h"
+
+#include <cstring>
+#include <exception>
+
+#include "bindings/frames_memory.h"
+#include "bindings/python_compat.h"
+
+namespace finitude::bindings {
+namespace {
+
+constexpr std::size_t kMaxFrames = 900;
+
+// Nothing may run the user's code while frames are being read: no collection, and exceptions are set aside.
+class Quiet {
+ public:
+  Quiet() : collecting_(PyGC_Disable() != 0) { PyErr_Fetch(&type_, &value_, &trace_); }
+  ~Quiet() {
+    PyErr_Clear();
+    PyErr_Restore(type_, value_, trace_);
+    if (collecting_) PyGC_Enable();
+  }
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+
+ private:
+  bool collecting_;
+  PyObject *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
+};
+
+int site_start(CodeInfo* info, int unit) {
+  const CodeInfo::Site* site = site_at(info, unit);
+  return site == nullptr || site->start < 0 ? unit : site->start;
+}
+
+// May a call of this object run Python code more than once? Then its loop holds a position that nobody can see.
+bool calls_once(PyObject* callee) {
+  if (callee == nullptr) return false;
+  // Bound methods and functools.partial put their first argument into the callable's place for the time of the call.
+  if (PyCallable_Check(callee) == 0) return true;
+  if (PyMethod_Check(callee)) callee = PyMethod_GET_FUNCTION(callee);
+  if (PyFunction_Check(callee)) return true;
+  if (PyCFunction_Check(callee)) {
+    const char* name = reinterpret_cast<PyCFunctionObject*>(callee)->m_ml->ml_name;
+    for (const char* once : {"exec", "eval", "__import__", "__build_class__", "next", "send", "run"}) {
+      if (name != nullptr && std::strcmp(name, once) == 0) return true;
+    }
+    return false;
+  }
+  const auto python_method = [](PyTypeObject* type, const char* name) {
+    PyObject* method = PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), name);
+    const bool is = method != nullptr && (PyFunction_Check(method) || PyMethod_Check(method));
+    Py_XDECREF(method);
+    PyErr_Clear();
+    return is;
+  };
+  if (PyType_Check(callee)) {
+    auto* type = reinterpret_cast<PyTypeObject*>(callee);
+    return python_method(type, "__init__") || python_method(type, "__new__") || python_method(Py_TYPE(callee), "__call__");
+  }
+  // functools.partial and lru_cache hand on a single call, as does any class with a __call__ in Python.
+  const char* name = Py_TYPE(callee)->tp_name;
+  return std::strcmp(name, "functools.partial") == 0 || std::strcmp(name, "functools._lru_cache_wrapper") == 0 ||
+         std::strcmp(name, "method-wrapper") == 0 || python_method(Py_TYPE(callee), "__call__");
+}
+
+// What the call under way in this frame calls, or null where that is not a call through C.
+bool hidden_loop(RawFrame* frame, CodeInfo* info, std::string* why) {
+  if (frame_stack_depth(frame) >= 0) return false;  // one Python function called another
+  const CodeInfo::Site* site = site_at(info, frame_site(frame));
+  if (site == nullptr || site->callable < 0) return false;
+  PyObject* callee = frame_stack(frame)[site->callable];
+  if (callee == nullptr && site->callable_or_next) callee = frame_stack(frame)[site->callable + 1];
+  if (calls_once(callee)) return false;
+  PyObject* name = callee == nullptr ? nullptr : PyObject_Repr(callee);
+  const char* text = name == nullptr ? nullptr : PyUnicode_AsUTF8(name);
+  *why = "the step runs inside " + std::string(text == nullptr ? "a builtin" : text) + " (" +
+         place(*info, frame_site(frame)) + "), whose own position cannot be set back";
+  Py_XDECREF(name);
+  PyErr_Clear();
+  return true;
+}
+
+template <typename Visit>
+void walk(Visit visit) {
+  for (RawFrame* frame = current_frame(); frame != nullptr; frame = outer_frame(frame)) {
+    if (!visit(frame, code_info(frame_code(frame)))) return;
+  }
+}
+
+}  // namespace
+
+struct StackSnapshot::Impl {
+  FrameMemory memory;
+  std::vector<std::unique_ptr<FrameState>> frames;  // innermost user frame first; `used` of them count
+  std::size_t used = 0;
+  PyThreadState* thread = nullptr;
+  bool valid = false;
+  std::string reason = "no snapshot was taken";
+  std::vector<std::string> unset;
+
+  bool remember_all();
+  void drop_from(std::size_t first);
+  bool compare(std::string* why, std::vector<RawFrame*>* live);
+};
+
+bool StackSnapshot::Impl::remember_all() {
+  used = 0;
+  bool good = true;
+  walk([&](RawFrame* frame, CodeInfo* info) {
+    if (used == 0 && info->library) return true;
+    if (used == kMaxFrames) {
+      reason = "the stack is too deep";
+      return good = false;
+    }
+    if (used == frames.size()) frames.push_back(std::make_unique<FrameState>());
+    FrameState& state = *frames[used];
+    const bool same = state.info == info;
+    if (!same || info->library) memory.forget(&state);
+    state.info = info;
+    state.unit = frame_site(frame);
+    state.user = !info->library;
+    state.fingerprint = 0;
+    ++used;
+    if (state.user) return good = memory.remember(frame, &state, &reason);
+    const CodeInfo::Site* site = site_at(info, state.unit);
+    if (site == nullptr || site->in_loop) state.fingerprint = fingerprint(frame, info);
+    return true;
+  });
+  if (good && used == 0) {
+    reason = "no user code is on the stack";
+    good = false;
+  }
+  return good;
+}
+
+void StackSnapshot::Impl::drop_from(std::size_t first) {
+  for (std::size_t i = first; i < frames.size(); ++i) {
+    memory.forget(frames[i].get());
+    frames[i]->info = nullptr;
+  }
+  used = first < used ? first : used;
+}
+
+bool StackSnapshot::Impl::compare(std::string* why, std::vector<RawFrame*>* live) {
+  if (!valid) {
+    *why = reason;
+    return false;
+  }
+  if (thread != PyThreadState_Get()) {
+    *why = "the step ran in another thread";
+    return false;
+  }
+  walk([&](RawFrame* frame, CodeInfo* info) {
+    if (live->empty() && info->library) return true;
+    live->push_back(frame);
+    return live->size() <= used;
+  });
+  if (live->size() != used) {
+    *why = "the stack is of another depth";
+    return false;
+  }
+  for (std::size_t i = 0; i < used; ++i) {
+    const FrameState& state = *frames[i];
+    RawFrame* frame = (*live)[i];
+    if (frame_code(frame) != state.info->code) {
+      CodeInfo* now = code_info(frame_code(frame));
+      *why = "called from " + now->function + " (" + place(*now, frame_site(frame)) + ") instead of " +
+             state.info->function + " (" + place(*state.info, state.unit) + ")";
+      return false;
+    }
+    const int unit = frame_site(frame);
+    if (unit != state.unit && site_start(state.info, unit) != site_start(state.info, state.unit)) {
+      *why = "called from " + place(*state.info, unit) + " instead of " + place(*state.info, state.unit);
+      return false;
+    }
+    if (i > 0 && !frame_is_generator((*live)[i - 1]) && hidden_loop(frame, state.info, why)) return false;
+    if (state.fingerprint != 0 && fingerprint(frame, state.info) != state.fingerprint) {
+      *why = "a loop outside the user's code has moved on (" + place(*state.info, unit) + ")";
+      return false;
+    }
+    if (state.user && !memory.fits(state, frame, why)) return false;
+  }
+  return memory.doubts_hold(why);
+}
+
+StackSnapshot::StackSnapshot() : impl_(std::make_unique<Impl>()) {}
+
+StackSnapshot::~StackSnapshot() {
+  if (Py_IsInitialized() != 0) {
+    clear();
+    return;
+  }
+  (void)impl_.release();  // the interpreter has gone, and its objects with it
+}
+
+void StackSnapshot::take(const SnapshotOptions& options) noexcept {
+  Impl& impl = *impl_;
+  try {
+    {
+      Quiet quiet;
+      impl.valid = false;
+      impl.thread = PyThreadState_Get();
+      impl.memory.keeper.keep_strong = options.keep_strong;
+      impl.memory.keeper.context = options.context;
+      impl.memory.begin();
+      impl.valid = impl.remember_all();
+      // A snapshot that cannot be used holds on to nothing.
+      impl.drop_from(impl.valid ? impl.used : 0);
+      if (!impl.valid) impl.memory.begin();
+    }
+    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+    PyErr_Fetch(&type, &value, &trace);
+    impl.memory.finish();
+    PyErr_Restore(type, value, trace);
+  } catch (const std::exception& error) {
+    impl.valid = false;
+    impl.reason = "out of memory";
+  }
+}
+
+void StackSnapshot::clear() noexcept {
+  Impl& impl = *impl_;
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  impl.valid = false;
+  impl.reason = "no snapshot was taken";
+  try {
+    impl.drop_from(0);
+    impl.memory.forget_all();
+  } catch (const std::exception&) {
+  }
+  PyErr_Restore(type, value, trace);
+}
+
+RewindVerdict StackSnapshot::can_restore() noexcept {
+  RewindVerdict verdict;
+  try {
+    Quiet quiet;
+    std::vector<RawFrame*> live;
+    verdict.possible = impl_->compare(&verdict.reason, &live);
+  } catch (const std::exception&) {
+    verdict.possible = false;
+  }
+  return verdict;
+}
+
+bool StackSnapshot::restore(std::string* why) noexcept {
+  Impl& impl = *impl_;
+  try {
+    {
+      Quiet quiet;
+      std::vector<RawFrame*> live;
+      if (!impl.compare(why, &live)) return false;
+      impl.unset.clear();
+      for (std::size_t i = 0; i < impl.used; ++i) {
+        if (impl.frames[i]->user) impl.memory.put(*impl.frames[i], live[i], &impl.unset);
+      }
+    }
+    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+    PyErr_Fetch(&type, &value, &trace);
+    impl.memory.keeper.flush();
+    PyErr_Restore(type, value, trace);
+    return true;
+  } catch (const std::exception&) {
+    *why = "out of memory";
+    return false;
+  }
+}
+
+const std::vector<std::string>& StackSnapshot::unset_names() const { return impl_->unset; }
+
+void set_frame_rules(const FrameRules& rules) noexcept {
+  try {
+    set_code_rules({rules.library_prefixes, rules.module_calls});
+    set_types({rules.tensor_type, rules.external_iterators, {}});
+  } catch (const std::exception&) {
+  }
+}
+
+int user_stack_ids(FrameId* out, int max_frames) noexcept {
+  int count = 0;
+  try {
+    walk([&](RawFrame* frame, CodeInfo* info) {
+      if (count >= max_frames) return false;
+      if (!info->library) out[count++] = frame_id(info, frame_site(frame));
+      return true;
+    });
+  } catch (const std::exception&) {
+  }
+  return count;
+}
+
+void user_stack(std::vector<record::Frame>* out, int max_frames) noexcept {
+  constexpr int kMost = 256;
+  FrameId ids[kMost];
+  const int count = user_stack_ids(ids, max_frames < kMost ? max_frames : kMost);
+  try {
+    out->resize(static_cast<std::size_t>(count));
+    for (int i = 0; i < count; ++i) (*out)[i] = frame_at(ids[i]);
+  } catch (const std::exception&) {
+    out->clear();
+  }
+}
+
+int snapshot_user_line(std::string* file, std::string* function) noexcept {
+  FrameId id = 0;
+  if (user_stack_ids(&id, 1) == 0) return 0;
+  const record::Frame& frame = frame_at(id);
+  try {
+    *file = frame.file;
+    *function = frame.function;
+  } catch (const std::exception&) {
+    return 0;
+  }
+  return frame.line;
+}
+
+void current_module_self(std::vector<PyObject*>* out) noexcept {
+  try {
+    out->clear();
+    walk([&](RawFrame* frame, CodeInfo* info) {
+      PyObject* self = info->module_call ? frame_first_argument(frame) : nullptr;
+      if (self != nullptr) out->push_back(self);
+      return true;
+    });
+  } catch (const std::exception&) {
+    out->clear();
+  }
+}
+
+}  // namespace finitude::bindings

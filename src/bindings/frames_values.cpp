@@ -1,0 +1,240 @@
+// Type classes, and the bounded look into containers.
+#include "bindings/frames_values.h"
+
+#include "bindings/python_compat.h"
+
+namespace finitude::bindings {
+namespace {
+
+constexpr std::size_t kMaxTypes = 16384;
+constexpr int kMaxElements = 64;   // looked at in one container
+constexpr int kMaxDepth = 2;
+constexpr std::uint8_t kLookEvery = 8;
+constexpr Py_ssize_t kSmall = 8;   // containers up to this size are looked into at every take
+
+struct TypeTable {
+  std::vector<std::pair<PyTypeObject*, TypeInfo>> slots{1024};
+  std::size_t used = 0;
+  TypeRules rules;
+};
+
+TypeTable& types() {
+  static auto* instance = new TypeTable;
+  return *instance;
+}
+
+std::size_t slot_of(const TypeTable& t, PyTypeObject* type) {
+  const std::size_t mask = t.slots.size() - 1;
+  std::size_t i = (reinterpret_cast<std::uintptr_t>(type) >> 4) * 0x9e3779b97f4a7c15ull >> 20 & mask;
+  while (t.slots[i].first != nullptr && t.slots[i].first != type) i = (i + 1) & mask;
+  return i;
+}
+
+bool is_plain_type(PyTypeObject* type) {
+  return type == &PyLong_Type || type == &PyFloat_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
+         type == &PyBytes_Type || type == &PyComplex_Type || type == Py_TYPE(Py_None) || type == &PyModule_Type ||
+         type == &PyCode_Type || type == &PyRange_Type || type == Py_TYPE(Py_Ellipsis) ||
+         PyType_IsSubtype(type, &PyType_Type);
+}
+
+TypeInfo classify(const TypeTable& t, PyTypeObject* type) {
+  TypeInfo info;
+  info.iterates = type_iterates(type);
+  info.generator = type == &PyGen_Type || type == &PyCoro_Type;
+  for (PyTypeObject* external : t.rules.external) info.external |= PyType_IsSubtype(type, external) != 0;
+  for (std::size_t i = 0; i < t.rules.layouts.size(); ++i) {
+    if (t.rules.layouts[i] == type) info.layout = static_cast<std::int8_t>(i);
+  }
+  if (t.rules.tensor != nullptr && PyType_IsSubtype(type, t.rules.tensor)) info.value = TypeClass::kTensor;
+  else if (is_plain_type(type)) info.value = TypeClass::kPlain;
+  else if (type == &PyFunction_Type) info.value = TypeClass::kFunction;
+  else if (type == &PyCFunction_Type) info.value = TypeClass::kBuiltin;
+  else if (type == &PyFrame_Type || type == &PyTraceBack_Type || type == &PyCell_Type ||
+           (type->tp_flags & Py_TPFLAGS_BASE_EXC_SUBCLASS) != 0) info.value = TypeClass::kNever;
+  else if (type_has_weakrefs(type) && type != &PySet_Type && type != &PyFrozenSet_Type) info.value = TypeClass::kWeak;
+  else if ((type->tp_flags & Py_TPFLAGS_HAVE_GC) == 0) info.value = TypeClass::kPlain;  // holds no other object
+  else info.value = TypeClass::kContainer;
+  return info;
+}
+
+Py_ssize_t element_count(PyObject* object) {
+  if (PyList_Check(object) || PyTuple_Check(object)) return Py_SIZE(object);
+  if (PyDict_Check(object)) return reinterpret_cast<PyDictObject*>(object)->ma_used;
+  if (PyAnySet_Check(object)) return reinterpret_cast<PySetObject*>(object)->used;
+  return 0;
+}
+
+bool function_is_plain(PyObject* object) {
+  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  return function->func_closure == nullptr && function->func_defaults == nullptr &&
+         function->func_kwdefaults == nullptr;
+}
+
+bool builtin_is_plain(PyObject* object) {
+  PyObject* self = PyCFunction_GET_SELF(object);
+  return self == nullptr || PyModule_Check(self);
+}
+
+// One bounded walk over what an object refers to.
+struct Look {
+  KeepStrong keep_strong;
+  void* context;
+  int left = kMaxElements;
+  int depth = 0;
+  std::uint64_t marks = 0xcbf29ce484222325ull;
+  PyObject* witness = nullptr;   // the first tensor that must not be kept alive
+
+  void into(PyObject* object) {
+    if (Py_TYPE(object)->tp_traverse != nullptr) Py_TYPE(object)->tp_traverse(object, &Look::visit, this);
+  }
+  static int visit(PyObject* element, void* self) { return static_cast<Look*>(self)->see(element); }
+  int see(PyObject* element) {
+    if (element == nullptr) return 0;
+    if (--left < 0) return 1;
+    if (depth == 0) marks = (marks ^ reinterpret_cast<std::uintptr_t>(element)) * 0x100000001b3ull;
+    switch (type_info(Py_TYPE(element)).value) {
+      case TypeClass::kTensor:
+        if (witness == nullptr && (keep_strong == nullptr || !keep_strong(element, context))) witness = element;
+        break;
+      case TypeClass::kContainer:
+      case TypeClass::kWeak:
+        // A type's own dictionary is not where a value lives.
+        if (depth + 1 < kMaxDepth && !PyType_Check(element)) {
+          ++depth;
+          into(element);
+          --depth;
+        }
+        break;
+      default: break;
+    }
+    return 0;
+  }
+};
+
+}  // namespace
+
+void set_type_rules(const TypeRules& rules) {
+  TypeTable& t = types();
+  Py_XINCREF(rules.tensor);
+  for (PyTypeObject* type : rules.external) Py_INCREF(type);
+  for (PyTypeObject* type : rules.layouts) Py_XINCREF(type);
+  t.rules = rules;
+  type_iterates(&PyLong_Type);  // its one-time set-up runs Python code, which must not happen while a stack is read
+  for (auto& entry : t.slots) Py_CLEAR(entry.first);
+  t.used = 0;
+}
+
+TypeInfo type_info(PyTypeObject* type) {
+  TypeTable& t = types();
+  std::size_t slot = slot_of(t, type);
+  if (t.slots[slot].first != nullptr) return t.slots[slot].second;
+  const TypeInfo info = classify(t, type);
+  if (t.used >= kMaxTypes) return info;
+  if ((t.used + 1) * 2 > t.slots.size()) {
+    std::vector<std::pair<PyTypeObject*, TypeInfo>> old(t.slots.size() * 2);
+    old.swap(t.slots);
+    for (const auto& entry : old) {
+      if (entry.first != nullptr) t.slots[slot_of(t, entry.first)] = entry;
+    }
+    slot = slot_of(t, type);
+  }
+  Py_INCREF(type);  // an address in the table must not be reused
+  t.slots[slot] = {type, info};
+  ++t.used;
+  return info;
+}
+
+bool is_tensor(PyObject* object) { return type_info(Py_TYPE(object)).value == TypeClass::kTensor; }
+
+void Keeper::keep(PyObject* object, Value* value) {
+  if (object != nullptr && value->object == object) {
+    // The address alone proves nothing; a reference that is still alive does.
+    if (value->held == Held::kStrong) {
+      if (value->size < 0) return;
+      const Py_ssize_t size = element_count(object);
+      if (size == value->size && size > kSmall && ++value->age < kLookEvery) return;
+    }
+    if (value->held == Held::kWeak && value->size < 0 && weak_object(value->ref) == object) return;
+  }
+  keep_new(object, value);
+}
+
+void Keeper::forget(Value* value) {
+  discard(value->ref);
+  *value = Value{};
+}
+
+void Keeper::flush() {
+  while (!dropped_.empty()) {
+    PyObject* owned = dropped_.back();
+    dropped_.pop_back();
+    Py_DECREF(owned);
+  }
+}
+
+void Keeper::keep_new(PyObject* object, Value* value) {
+  PyObject* before = value->ref;
+  *value = Value{};
+  value->object = object;
+  if (object != nullptr) {
+    value->held = Held::kNothing;
+    bool strong = false, weak = false;
+    switch (type_info(Py_TYPE(object)).value) {
+      case TypeClass::kPlain: strong = true; break;
+      case TypeClass::kFunction: strong = function_is_plain(object), weak = !strong; break;
+      case TypeClass::kBuiltin: strong = builtin_is_plain(object), weak = !strong; break;
+      case TypeClass::kTensor:
+        value->size = 0;  // asked about again at every take: what a tensor is part of changes
+        strong = tensor_may_stay(object), weak = !strong;
+        break;
+      case TypeClass::kWeak: weak = true; break;
+      case TypeClass::kContainer: strong = look_into(object, value); break;
+      case TypeClass::kNever: break;
+    }
+    if (strong) {
+      Py_INCREF(object);
+      value->ref = object;
+      value->held = Held::kStrong;
+    } else if (weak) {
+      value->ref = PyWeakref_NewRef(object, nullptr);
+      if (value->ref != nullptr) value->held = Held::kWeak;
+      else PyErr_Clear();
+    }
+  }
+  discard(before);
+}
+
+// True when the container may be kept alive. Otherwise it leaves behind how to know it again.
+bool Keeper::look_into(PyObject* object, Value* value) {
+  Look look{keep_strong, context};
+  look.into(object);
+  value->size = element_count(object);
+  if (look.witness == nullptr) return true;
+  value->ref = PyWeakref_NewRef(look.witness, nullptr);
+  if (value->ref == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  value->held = Held::kWitness;
+  value->marks = look.marks;
+  return false;
+}
+
+PyObject* recall(const Value& value, PyObject* live) {
+  switch (value.held) {
+    case Held::kStrong: return value.ref;
+    case Held::kWeak: return weak_object(value.ref);
+    case Held::kWitness: {
+      PyObject* witness = weak_object(value.ref);
+      if (witness == nullptr || live == nullptr || live != value.object) return nullptr;
+      if (type_info(Py_TYPE(live)).value != TypeClass::kContainer || element_count(live) != value.size) return nullptr;
+      // Everything counts as weak here: the same elements in the same order give the same marks.
+      Look look{nullptr, nullptr};
+      look.into(live);
+      return look.marks == value.marks ? live : nullptr;
+    }
+    default: return nullptr;
+  }
+}
+
+}  // namespace finitude::bindings

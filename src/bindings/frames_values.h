@@ -1,0 +1,86 @@
+// How one value of the user's program is remembered: firmly where that prolongs nothing that matters, otherwise by
+// weak reference, so that a snapshot never keeps a tensor (or what holds one) alive.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace finitude::bindings {
+
+enum class TypeClass : std::uint8_t {
+  kPlain,       // immutable and free of references: numbers, text, types, modules, code
+  kFunction,    // plain unless it closes over values or has defaults
+  kBuiltin,     // plain unless it is bound to an object
+  kTensor,
+  kWeak,        // anything else that can be referenced weakly
+  kContainer,   // cannot; what it holds decides
+  kNever,       // frames, tracebacks, exceptions: they hold whole stacks
+};
+
+struct TypeInfo {
+  TypeClass value = TypeClass::kNever;
+  bool generator = false;        // generators and coroutines
+  bool external = false;         // an iterator whose position the caller handles
+  bool iterates = false;         // has a next
+  std::int8_t layout = -1;       // iterators of known layout: index into the layout table
+};
+
+enum class Held : std::uint8_t {
+  kUnbound,     // there was no value
+  kStrong,
+  kWeak,
+  kWitness,     // a container that holds a weakly kept tensor: known again by address, size and that tensor
+  kIterator,    // its iterator record knows
+  kNothing,     // cannot be brought back
+};
+
+struct Value {
+  PyObject* object = nullptr;    // its address; not a reference
+  PyObject* ref = nullptr;       // owned: the object, or a weak reference to it or to the witness
+  std::uint64_t marks = 0;       // kWitness: hash of the addresses it held
+  Py_ssize_t size = -1;          // containers: number of elements when looked into
+  std::int32_t iterator = -1;    // index of the iterator record, -1 none
+  Held held = Held::kUnbound;
+  std::uint8_t age = 0;          // takes since the container was last looked into
+};
+
+// Asked for every tensor: may the snapshot keep it alive? Must not run Python code.
+using KeepStrong = bool (*)(PyObject* tensor, void* context);
+
+// Known types, looked up by address. `layout_of` and the external list are set once at start.
+struct TypeRules {
+  PyTypeObject* tensor = nullptr;
+  std::vector<PyTypeObject*> external;
+  std::vector<PyTypeObject*> layouts;     // by index: the iterator type with that layout
+};
+void set_type_rules(const TypeRules& rules);
+TypeInfo type_info(PyTypeObject* type);
+bool is_tensor(PyObject* object);
+
+// Fills and empties values during one take. References it lets go of are dropped by flush() only: dropping one may
+// run the user's code, which must not happen while a stack is being read.
+class Keeper {
+ public:
+  KeepStrong keep_strong = nullptr;
+  void* context = nullptr;
+
+  void keep(PyObject* object, Value* value);
+  void forget(Value* value);
+  void discard(PyObject* owned) { if (owned != nullptr) dropped_.push_back(owned); }
+  void flush();
+
+ private:
+  void keep_new(PyObject* object, Value* value);
+  bool look_into(PyObject* object, Value* value);
+  bool tensor_may_stay(PyObject* tensor) const { return keep_strong != nullptr && keep_strong(tensor, context); }
+
+  std::vector<PyObject*> dropped_;
+};
+
+// The remembered object, borrowed, or null when it is gone. `live` is what stands in its place now: a container
+// that could not be referenced is recognised only there.
+PyObject* recall(const Value& value, PyObject* live);
+
+}  // namespace finitude::bindings

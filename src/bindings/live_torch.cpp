@@ -1,0 +1,311 @@
+#include "bindings/live_torch.h"
+
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "bindings/window_torch.h"
+#include "observe/tensor_view_torch.h"
+#include "observe/tracer_torch.h"
+
+namespace finitude::bindings {
+
+Live& live() {
+  static Live* instance = new Live();  // leaked: hooks may run while the interpreter shuts down
+  return *instance;
+}
+
+void switch_off(const char* why) noexcept {
+  Live& l = live();
+  if (!l.on) return;
+  l.on = false;
+  PyErr_Clear();
+  std::fprintf(stderr, "finitude: switched off after an internal failure (%s). Training goes on unwatched.\n", why);
+}
+
+OptimizerEntry* find_entry(PyObject* optimizer) noexcept {
+  for (const auto& entry : live().optimizers) {
+    if (entry->self == optimizer && PyWeakref_GetObject(entry->ref) == optimizer) return entry.get();
+  }
+  return nullptr;
+}
+
+OptimizerEntry* new_entry(PyObject* optimizer) {
+  PyObject* ref = PyWeakref_NewRef(optimizer, nullptr);
+  if (ref == nullptr) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  Live& l = live();
+  auto entry = std::make_unique<OptimizerEntry>();
+  entry->self = optimizer;
+  entry->ref = ref;
+  entry->ordinal = static_cast<std::uint32_t>(l.optimizers.size());
+  entry->window_start = 0;
+  l.optimizers.push_back(std::move(entry));
+  return l.optimizers.back().get();
+}
+
+namespace {
+
+// Calls finitude._cold.<name>(optimizer, ...). Returns a new reference, or null with a Python error set.
+PyObject* call_cold(const char* name, PyObject* a, PyObject* b = nullptr, PyObject* c = nullptr) {
+  ++live().counters.python_calls;
+  return PyObject_CallMethod(live().cold, name, c != nullptr ? "(OOO)" : b != nullptr ? "(OO)" : "(O)", a, b, c);
+}
+
+double group_lr(PyObject* optimizer, double fallback) {
+  static PyObject* kGroups = PyUnicode_InternFromString("param_groups");
+  static PyObject* kLr = PyUnicode_InternFromString("lr");
+  PyObject* groups = PyObject_GetAttr(optimizer, kGroups);
+  double lr = fallback;
+  if (groups != nullptr && PyList_CheckExact(groups) && PyList_GET_SIZE(groups) > 0) {
+    PyObject* group = PyList_GET_ITEM(groups, 0);
+    PyObject* value = PyDict_Check(group) ? PyDict_GetItem(group, kLr) : nullptr;
+    if (value != nullptr && PyFloat_Check(value)) lr = PyFloat_AS_DOUBLE(value);
+    else if (value != nullptr && THPVariable_Check(value)) {
+      observe::TensorView v;
+      if (observe::view_of(*THPVariable_Unpack(value).unsafeGetTensorImpl(), &v) && v.numel == 1) {
+        const sense::Health h = observe::full(v);
+        lr = h.nan ? NAN : h.inf() ? INFINITY : h.max;
+      }
+    }
+  }
+  Py_XDECREF(groups);
+  PyErr_Clear();
+  return lr;
+}
+
+bool has_closure(PyObject* args, PyObject* kwargs) {
+  if (PyTuple_Check(args) && PyTuple_GET_SIZE(args) > 1 && PyTuple_GET_ITEM(args, 1) != Py_None) return true;
+  static PyObject* kClosure = PyUnicode_InternFromString("closure");
+  if (kwargs == nullptr || !PyDict_Check(kwargs)) return false;
+  PyObject* value = PyDict_GetItem(kwargs, kClosure);
+  return value != nullptr && value != Py_None;
+}
+
+bool is_found_inf(PyObject* optimizer) {
+  static PyObject* kFoundInf = PyUnicode_InternFromString("found_inf");
+  PyObject* dict = PyObject_GenericGetDict(optimizer, nullptr);
+  PyObject* value = dict != nullptr && PyDict_Check(dict) ? PyDict_GetItem(dict, kFoundInf) : nullptr;
+  bool found = false;
+  if (value != nullptr && THPVariable_Check(value)) {
+    observe::TensorView v;
+    if (observe::view_of(*THPVariable_Unpack(value).unsafeGetTensorImpl(), &v) && v.numel == 1) {
+      const sense::Health h = observe::full(v);
+      found = h.max != 0 || !h.ok();
+    }
+  }
+  Py_XDECREF(dict);
+  PyErr_Clear();
+  return found;
+}
+
+// torch.autograd._engine_run_backward(tensors, grad_tensors, retain, create, inputs, allow_unreachable=, accumulate_grad=)
+PyObject* engine_run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  Live& l = live();
+  PyObject* original = l.original_backward;
+  bool accumulates = false;
+  if (l.on && kwnames != nullptr) {
+    const Py_ssize_t n = PyTuple_GET_SIZE(kwnames);
+    for (Py_ssize_t i = 0; i < n; ++i) {
+      if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "accumulate_grad") == 0) {
+        accumulates = args[nargs + i] == Py_True;
+      }
+    }
+  }
+  if (!accumulates || nargs < 1) {
+    // autograd.grad: not a loss, but what it calls is below the outermost engine call.
+    ++l.depth;
+    PyObject* result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
+    --l.depth;
+    return result;
+  }
+  const bool outermost = l.depth == 0;
+  if (outermost) {
+    if (l.wake_on_backward) {
+      l.wake_on_backward = false;
+      PyObject* r = call_cold("on_backward", Py_None);
+      if (r == nullptr) switch_off("on_backward");
+      Py_XDECREF(r);
+    }
+    ++l.counters.backward_calls;
+    note_roots(args[0], nargs > 1 ? args[1] : nullptr);
+    if (observe::Tracer::get().on()) observe::Tracer::get().set_backward_stack();
+  } else {
+    note_inner_roots(args[0]);
+  }
+  ++l.depth;
+  PyObject* result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
+  --l.depth;
+  if (outermost && result != nullptr) after_backward();
+  return result;
+}
+
+// The optimizer is about to step: the one place where everything is decided.
+PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  Live& l = live();
+  if (!l.on || nargs < 3) Py_RETURN_NONE;
+  PyObject* optimizer = args[0];
+  OptimizerEntry* entry = find_entry(optimizer);
+  if (entry != nullptr && entry->in_step > 0) Py_RETURN_NONE;  // a step inside a step (super().step())
+  if (entry != nullptr && (entry->armed_post || entry->armed_restore)) remove_stale_hooks(*entry);
+  if (entry == nullptr || !entry->first_done) {
+    if (entry == nullptr) entry = new_entry(optimizer);
+    if (entry == nullptr) {
+      switch_off("an optimizer takes no weak reference");
+      Py_RETURN_NONE;
+    }
+    entry->first_done = true;
+    PyObject* r = call_cold("first_seen", optimizer);
+    if (r == nullptr) return nullptr;  // only NonFiniteError gets here: the state was bad before step 0
+    Py_DECREF(r);
+  }
+  if (has_closure(args[1], args[2])) return call_cold("on_closure", optimizer, args[1], args[2]);
+  if (is_found_inf(optimizer)) {
+    ++l.counters.scaler_skips;
+    PyObject* r = call_cold("on_scaler_skip", optimizer);
+    if (r == nullptr) return nullptr;
+    Py_DECREF(r);
+    close_window(*entry);
+    Py_RETURN_NONE;
+  }
+  WindowVerdict verdict;
+  if (!judge_window(*entry, &verdict)) {
+    switch_off("param_groups could not be read");
+    Py_RETURN_NONE;
+  }
+  const double lr = group_lr(optimizer, entry->lr);
+  if (verdict.needs_cold || l.closure_depth > 0) {
+    PyObject* r = call_cold("on_window", optimizer);
+    if (r == nullptr) return nullptr;
+    const bool vetoed = r == Py_True;
+    Py_DECREF(r);
+    if (vetoed) {
+      ++l.counters.vetoes;
+      ++l.counters.steps;
+      ++entry->step;
+      close_window(*entry);
+      veto(*entry);
+      Py_RETURN_NONE;
+    }
+  }
+  commit_window(*entry, verdict, lr);
+  Py_RETURN_NONE;
+}
+
+PyObject* restore_after_veto(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs >= 1) {
+    if (OptimizerEntry* entry = find_entry(args[0])) give_back_gradients(*entry);
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* check_after_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs < 1 || !live().on) Py_RETURN_NONE;
+  OptimizerEntry* entry = find_entry(args[0]);
+  observe::Tracer::thread_phase() = record::Phase::kForward;
+  if (entry == nullptr) Py_RETURN_NONE;
+  if (!wrote_non_finite(*entry)) Py_RETURN_NONE;
+  PyObject* r = call_cold("on_written", args[0]);
+  if (r == nullptr) return nullptr;
+  Py_DECREF(r);
+  Py_RETURN_NONE;
+}
+
+// Stands in for the `step` of a class outside torch.optim: may leave the call out, and looks at what it wrote.
+PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  OptimizerEntry* entry = nargs >= 1 && live().on ? find_entry(args[0]) : nullptr;
+  if (entry == nullptr || entry->in_step > 0) return PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
+  if (entry->veto_now) {
+    entry->veto_now = false;
+    Py_RETURN_NONE;
+  }
+  ++entry->in_step;
+  PyObject* result;
+  {
+    observe::Tracer::PhaseGuard phase(record::Phase::kOptimizer);
+    result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
+  }
+  --entry->in_step;
+  if (result != nullptr && wrote_non_finite(*entry)) {
+    PyObject* r = call_cold("on_written", args[0]);
+    if (r == nullptr) Py_CLEAR(result);
+    Py_XDECREF(r);
+  }
+  return result;
+}
+
+PyMethodDef restore_def = {"finitude_give_back", reinterpret_cast<PyCFunction>(restore_after_veto), METH_FASTCALL, nullptr};
+PyMethodDef check_def = {"finitude_check_written", reinterpret_cast<PyCFunction>(check_after_step), METH_FASTCALL, nullptr};
+PyMethodDef guarded_def = {"finitude_guarded_step", reinterpret_cast<PyCFunction>(guarded_step),
+                           METH_FASTCALL | METH_KEYWORDS, nullptr};
+
+bool add_post_hook(PyObject* optimizer, const char* key, PyMethodDef* def) {
+  PyObject* hooks = PyObject_GetAttrString(optimizer, "_optimizer_step_post_hooks");
+  PyObject* hook = PyCFunction_New(def, nullptr);
+  PyObject* name = PyUnicode_FromString(key);
+  const bool ok = hooks != nullptr && hook != nullptr && name != nullptr && PyObject_SetItem(hooks, name, hook) == 0;
+  if (!ok) PyErr_Clear();
+  Py_XDECREF(hooks);
+  Py_XDECREF(hook);
+  Py_XDECREF(name);
+  return ok;
+}
+
+void remove_post_hook(PyObject* optimizer, const char* key) {
+  PyObject* hooks = PyObject_GetAttrString(optimizer, "_optimizer_step_post_hooks");
+  PyObject* name = PyUnicode_FromString(key);
+  if (hooks != nullptr && name != nullptr && PyObject_DelItem(hooks, name) != 0) PyErr_Clear();
+  PyErr_Clear();
+  Py_XDECREF(hooks);
+  Py_XDECREF(name);
+}
+
+PyObject* make_guarded_step(PyObject*, PyObject* original) { return PyCFunction_New(&guarded_def, original); }
+
+PyObject* before_clip(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return clip_with_norm(args, nargs, kwnames);
+}
+
+PyMethodDef methods[] = {
+    {"engine_run_backward", reinterpret_cast<PyCFunction>(engine_run_backward), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"optimizer_pre_hook", reinterpret_cast<PyCFunction>(pre_hook), METH_FASTCALL, nullptr},
+    {"make_guarded_step", make_guarded_step, METH_O, nullptr},
+    {"clip_grads_with_norm", reinterpret_cast<PyCFunction>(before_clip), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+// torch chains over the hook dictionary while our hook runs, so a hook cannot remove itself: it is taken out at the
+// next call of this optimizer's step.
+void arm_post_hook(OptimizerEntry& entry) {
+  if (entry.armed_post) return;
+  ++live().counters.post_hooks;
+  entry.armed_post = add_post_hook(entry.self, "finitude_check", &check_def);
+}
+
+void remove_stale_hooks(OptimizerEntry& entry) {
+  if (entry.armed_post) remove_post_hook(entry.self, "finitude_check");
+  if (entry.armed_restore) remove_post_hook(entry.self, "finitude_restore");
+  entry.armed_post = entry.armed_restore = false;
+}
+
+void veto(OptimizerEntry& entry) {
+  if (!entry.in_torch) {
+    entry.veto_now = true;
+    return;
+  }
+  take_gradients(entry);
+  entry.armed_restore = add_post_hook(entry.self, "finitude_restore", &restore_def);
+  if (!entry.armed_restore) give_back_gradients(entry);
+}
+
+PyMethodDef* live_methods() { return methods; }
+
+}  // namespace finitude::bindings

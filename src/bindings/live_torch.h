@@ -1,0 +1,97 @@
+// The live half's state: what has been seen of each optimizer in the window that is open now.
+// Everything here is touched with the GIL held; nothing allocates in the steady state.
+#pragma once
+
+#include <Python.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+
+namespace finitude::bindings {
+
+// What the last look at a gradient said. Valid while no further backward ran and identity and version still match.
+struct GradMark {
+  enum State : std::uint8_t { kUnseen, kClean, kInfinite, kNaN } state = kUnseen;
+  const c10::TensorImpl* grad = nullptr;
+  std::uint32_t version = 0;
+  double absmax = 0;
+};
+
+// One root handed to an outermost backward, or to GradScaler.scale.
+struct LossNote {
+  std::uint64_t serial = 0;
+  double value = 0;                 // of a one-element loss
+  std::uint64_t sum = 0;            // checksum of its bytes
+  bool bad = false, scaled = false, consumed = false, in_closure = false;
+  bool gradients_were_bad = false;  // judged right after that backward
+  std::uint32_t micro_batch = 0;
+  std::unordered_set<const c10::TensorImpl*> leaves;  // bad losses only: the parameters below it
+};
+
+struct OptimizerEntry {
+  PyObject* self = nullptr;         // borrowed; `ref` tells whether it still lives
+  PyObject* ref = nullptr;
+  std::uint32_t ordinal = 0;        // in order of first step
+  bool in_torch = false;            // a class of torch.optim that we may veto by taking the gradients away
+  bool risky = false;               // its own arithmetic may overflow: what it wrote is scanned after every step
+  bool first_done = false;
+  std::uint64_t step = 0;           // calls judged so far
+  std::uint32_t backwards = 0, predicted = 0;
+  bool clip_proves = false;         // the last window's clip norm proved the gradients finite
+  bool norm_overflow = false;       // a clip norm overflowed though every element was finite
+  std::uint64_t window_start = 0;   // serial of the first loss note of this window
+  int in_step = 0;
+  bool veto_now = false, armed_post = false, armed_restore = false;
+  std::uint32_t rotation = 0;
+  double lr = 0;
+  std::vector<GradMark> marks;      // by parameter index, groups in order
+  std::vector<at::Tensor> taken;    // gradients taken away by a veto, by parameter index
+};
+
+struct Counters {
+  std::uint64_t steps = 0, backward_calls = 0, gradients_scanned = 0, scaler_skips = 0, handled_by_script = 0,
+                python_calls = 0, post_hooks = 0, vetoes = 0, losses = 0;
+};
+
+struct HistoryPoint { double loss = 0, grad_absmax = 0, lr = 0; };
+
+struct Live {
+  bool on = false;
+  PyObject* cold = nullptr;          // finitude._cold: the Python side of rare events
+  PyObject* original_backward = nullptr;
+  Counters counters;
+  std::vector<std::unique_ptr<OptimizerEntry>> optimizers;
+  std::unordered_map<const c10::TensorImpl*, std::pair<OptimizerEntry*, std::uint32_t>> owner;
+  std::vector<LossNote> losses;      // of the open windows, bounded
+  std::uint64_t next_serial = 0;
+  bool scaled_pending = false;       // a scaled loss waits for its backward
+  bool wake_on_backward = false;     // the Python side asked to be told of the next outermost backward
+  // A second process: the step it is to explain. Traced from when the step before it is applied.
+  bool target_set = false, target_written = false, trace_level = false;
+  std::uint32_t target_ordinal = 0;
+  std::uint64_t target_step = 0;
+  int depth = 0;                     // of nested engine calls
+  int closure_depth = 0;
+  static constexpr std::size_t kHistory = 32;
+  HistoryPoint history[kHistory];
+  std::uint64_t history_count = 0;
+};
+
+Live& live();
+
+// Turns the live half off for good after an internal failure, and says so once on stderr.
+void switch_off(const char* why) noexcept;
+
+OptimizerEntry* find_entry(PyObject* optimizer) noexcept;
+OptimizerEntry* new_entry(PyObject* optimizer);
+void veto(OptimizerEntry& entry);
+void give_back_gradients(OptimizerEntry& entry);
+PyMethodDef* live_methods();
+
+}  // namespace finitude::bindings

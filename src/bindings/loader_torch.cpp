@@ -1,0 +1,173 @@
+#include "bindings/loader_torch.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/checksum.h"
+#include "bindings/live_torch.h"
+#include "observe/tensor_view_torch.h"
+#include "observe/tracer_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+constexpr std::size_t kMaxEvents = 4096;
+constexpr std::size_t kSumBytes = 4096;
+constexpr int kMaxDepth = 6;
+constexpr int kMaxTensors = 256;
+
+struct Walk {
+  void (*visit)(PyObject*, const std::string&, void*);
+  void* data;
+  int left = kMaxTensors;
+};
+
+void walk(PyObject* object, const std::string& name, int depth, Walk* w) {
+  if (object == nullptr || depth > kMaxDepth || w->left <= 0) return;
+  if (THPVariable_Check(object)) {
+    --w->left;
+    w->visit(object, name, w->data);
+  } else if (PyTuple_Check(object) || PyList_Check(object)) {
+    const Py_ssize_t n = PySequence_Fast_GET_SIZE(object);
+    for (Py_ssize_t i = 0; i < n && w->left > 0; ++i) {
+      walk(PySequence_Fast_GET_ITEM(object, i), name + "[" + std::to_string(i) + "]", depth + 1, w);
+    }
+  } else if (PyDict_Check(object)) {
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(object, &pos, &key, &value)) {
+      const char* text = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
+      if (text == nullptr) PyErr_Clear();
+      walk(value, name + "[" + (text != nullptr ? text : "?") + "]", depth + 1, w);
+    }
+  }
+}
+
+std::uint64_t sum_of(PyObject* batch) {
+  std::uint64_t sum = 0;
+  for_each_tensor(batch, [](PyObject* t, const std::string&, void* data) {
+    observe::TensorView v;
+    if (!observe::view_of(*THPVariable_Unpack(t).unsafeGetTensorImpl(), &v)) return;
+    const auto size_bytes = std::min<std::size_t>(kSumBytes, static_cast<std::size_t>(v.end - v.begin));
+    auto* out = static_cast<std::uint64_t*>(data);
+    *out = base::checksum(v.data, size_bytes, *out + v.numel);
+  }, &sum);
+  return sum;
+}
+
+void name_for_trace(PyObject* batch) {
+  for_each_tensor(batch, [](PyObject* t, const std::string& name, void*) {
+    observe::Tracer::get().name_batch(*THPVariable_Unpack(t).unsafeGetTensorImpl(), name);
+  }, nullptr);
+}
+
+}  // namespace
+
+void for_each_tensor(PyObject* batch, void (*visit)(PyObject*, const std::string&, void*), void* data) {
+  Walk w{visit, data};
+  walk(batch, "batch", 0, &w);
+}
+
+LoaderLog& loader_log() {
+  static LoaderLog* log = new LoaderLog();
+  return *log;
+}
+
+void LoaderLog::forget() {
+  if (replaying_) return;
+  // Dropping a batch can run arbitrary destructors; they must find the log consistent.
+  std::vector<LoaderEvent> old;
+  old.swap(events_);
+  for (LoaderEvent& e : old) {
+    Py_DECREF(e.owner);
+    Py_XDECREF(e.result);
+  }
+}
+
+void LoaderLog::begin_replay() {
+  replaying_ = true;
+  position_ = 0;
+  diverged_ = nullptr;
+}
+
+bool LoaderLog::end_replay(const char** why) {
+  replaying_ = false;
+  if (diverged_ == nullptr && position_ < events_.size()) diverged_ = "the second run asked for fewer batches";
+  *why = diverged_;
+  return diverged_ == nullptr;
+}
+
+PyObject* LoaderLog::replay(LoaderEvent::Kind kind, PyObject* owner, bool* matched) {
+  *matched = false;
+  if (position_ >= events_.size()) {
+    diverged_ = "the second run asked for more batches";
+    return nullptr;
+  }
+  LoaderEvent& e = events_[position_];
+  const bool fits = e.owner == owner && (kind == LoaderEvent::kIter ? e.kind == LoaderEvent::kIter : e.kind != LoaderEvent::kIter);
+  if (!fits) {
+    diverged_ = "the second run used its loaders in another order";
+    return nullptr;
+  }
+  *matched = true;
+  ++position_;
+  if (e.result != nullptr && e.kind == LoaderEvent::kNext && sum_of(e.result) != e.sum) {
+    diverged_ = "a batch was changed in place";
+  }
+  restore_rng(e.after);
+  if (e.kind == LoaderEvent::kNext && observe::Tracer::get().on()) name_for_trace(e.result);
+  Py_XINCREF(e.result);
+  return e.result;  // null without an error set: StopIteration
+}
+
+PyObject* LoaderLog::iter(PyObject* loader) {
+  if (replaying_) {
+    bool matched = false;
+    PyObject* result = replay(LoaderEvent::kIter, loader, &matched);
+    if (matched) return result;
+  }
+  PyObject* result = PyObject_CallOneArg(original_iter, loader);
+  if (result != nullptr && live().on && !replaying_ && events_.size() < kMaxEvents) {
+    LoaderEvent e{LoaderEvent::kIter, loader, result, {}, 0};
+    Py_INCREF(loader);
+    Py_INCREF(result);
+    take_rng(&e.after);
+    events_.push_back(std::move(e));
+  }
+  return result;
+}
+
+PyObject* LoaderLog::next(PyObject* iterator) {
+  if (replaying_) {
+    bool matched = false;
+    PyObject* result = replay(LoaderEvent::kNext, iterator, &matched);
+    if (matched) {
+      if (result == nullptr) PyErr_SetNone(PyExc_StopIteration);
+      return result;
+    }
+  }
+  PyObject* result;
+  {
+    observe::Tracer::PhaseGuard phase(record::Phase::kData);
+    result = PyObject_CallOneArg(original_next, iterator);
+  }
+  if (!live().on || replaying_ || events_.size() >= kMaxEvents) return result;
+  if (result == nullptr && !PyErr_ExceptionMatches(PyExc_StopIteration)) return result;
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  LoaderEvent e{result != nullptr ? LoaderEvent::kNext : LoaderEvent::kStop, iterator, result, {}, 0};
+  Py_INCREF(iterator);
+  Py_XINCREF(result);
+  take_rng(&e.after);
+  if (result != nullptr) {
+    e.sum = sum_of(result);
+    if (observe::Tracer::get().on()) name_for_trace(result);
+  }
+  events_.push_back(std::move(e));
+  PyErr_Restore(type, value, trace);
+  return result;
+}
+
+}  // namespace finitude::bindings

@@ -1,0 +1,46 @@
+// DataLoader iterators: what they gave in this window is kept (batch by reference), and can be given once more.
+#pragma once
+
+#include <Python.h>
+
+#include <vector>
+
+#include "bindings/snapshot_torch.h"
+
+namespace finitude::bindings {
+
+struct LoaderEvent {
+  enum Kind { kIter, kNext, kStop } kind;
+  PyObject* owner;       // strong: the loader (kIter) or the iterator
+  PyObject* result;      // strong: the iterator or the batch; null for kStop
+  RngState after;        // generators right after it
+  std::uint64_t sum;     // checksum over the first 4 KB of each of the batch's tensors
+};
+
+class LoaderLog {
+ public:
+  void forget();                 // a new window begins
+  void begin_replay();
+  // True if everything was asked for again in the same order and no batch changed in place meanwhile.
+  bool end_replay(const char** why);
+  bool replaying() const { return replaying_; }
+  std::size_t size() const { return events_.size(); }
+
+  PyObject* iter(PyObject* loader);      // stands in for DataLoader.__iter__
+  PyObject* next(PyObject* iterator);    // stands in for _BaseDataLoaderIter.__next__
+  PyObject* original_iter = nullptr;
+  PyObject* original_next = nullptr;
+
+ private:
+  PyObject* replay(LoaderEvent::Kind kind, PyObject* owner, bool* matched);
+  std::vector<LoaderEvent> events_;
+  std::size_t position_ = 0;
+  bool replaying_ = false;
+  const char* diverged_ = nullptr;
+};
+
+LoaderLog& loader_log();
+// Tensors in a batch of tuples, lists, dicts and objects with __dict__; bounded depth and number.
+void for_each_tensor(PyObject* batch, void (*visit)(PyObject* tensor, const std::string& name, void* data), void* data);
+
+}  // namespace finitude::bindings

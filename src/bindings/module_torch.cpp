@@ -1,0 +1,318 @@
+// finitude._native: what the Python package may call.
+#include <torch/extension.h>
+
+#include <nlohmann/json.hpp>
+
+#include "bindings/live_torch.h"
+#include "bindings/loader_torch.h"
+#include "bindings/rewind_torch.h"
+#include "bindings/stack_torch.h"
+#include "bindings/window_torch.h"
+#include "explain/explain.h"
+#include "locate/slice.h"
+#include "observe/tensor_view_torch.h"
+#include "observe/tracer_torch.h"
+#include "replay/lab_torch.h"
+#include "sense/scan.h"
+#include "show/findings.h"
+#include "show/show.h"
+
+namespace py = pybind11;
+
+namespace finitude::bindings {
+namespace {
+
+using nlohmann::json;
+
+bool view(const at::Tensor& t, observe::TensorView* v) { return t.defined() && observe::view_of(*t.unsafeGetTensorImpl(), v); }
+
+py::object statistics(const at::Tensor& t) {
+  observe::TensorView v;
+  if (!view(t, &v)) return py::none();
+  const sense::Health h = observe::full(v);
+  py::dict d;
+  d["nan"] = h.nan;
+  d["inf"] = h.inf();
+  d["pos_inf"] = h.pos_inf;
+  d["neg_inf"] = h.neg_inf;
+  d["zero"] = h.zero;
+  d["numel"] = h.numel;
+  d["min"] = h.min;
+  d["max"] = h.max;
+  d["absmax"] = h.absmax;
+  d["sum_sq"] = h.sum_sq;
+  return d;
+}
+
+std::uint64_t checksum(const at::Tensor& t) {
+  observe::TensorView v;
+  return view(t, &v) ? observe::checksum(v) : 0;
+}
+
+bool is_finite(const at::Tensor& t) {
+  observe::TensorView v;
+  return !view(t, &v) || !observe::quick(v).bad;
+}
+
+OptimizerEntry& entry_of(py::handle optimizer) {
+  OptimizerEntry* entry = find_entry(optimizer.ptr());
+  if (entry == nullptr) throw py::key_error("this optimizer is not watched");
+  return *entry;
+}
+
+// Parameters in order of the groups; kept by address only.
+void register_optimizer(py::handle optimizer, bool in_torch, bool risky) {
+  OptimizerEntry* entry = find_entry(optimizer.ptr());
+  if (entry == nullptr) entry = new_entry(optimizer.ptr());
+  if (entry == nullptr) throw py::type_error("the optimizer takes no weak reference");
+  entry->in_torch = in_torch;
+  entry->risky = risky;
+  entry->predicted = std::max(entry->predicted, 1u);
+  for_each_parameter(optimizer.ptr(), [&](std::uint32_t index, PyObject* p) {
+    if (THPVariable_Check(p)) live().owner[THPVariable_Unpack(p).unsafeGetTensorImpl()] = {entry, index};
+    if (entry->marks.size() <= index) entry->marks.resize(index + 1);
+  });
+}
+
+py::dict window(py::handle optimizer) {
+  OptimizerEntry& e = entry_of(optimizer);
+  py::dict out;
+  out["step"] = e.step;
+  out["ordinal"] = e.ordinal;
+  out["backwards"] = e.backwards;
+  out["norm_overflow"] = e.norm_overflow;
+  py::list marks, losses;
+  for (const GradMark& m : e.marks) marks.append(static_cast<int>(m.state));
+  out["marks"] = marks;
+  for (const LossNote& n : live().losses) {
+    if (n.serial <= e.window_start || n.in_closure) continue;
+    py::dict d;
+    d["serial"] = n.serial;
+    d["value"] = n.value;
+    d["sum"] = n.sum;
+    d["bad"] = n.bad && !n.consumed;
+    d["micro_batch"] = n.micro_batch;
+    d["gradients_were_bad"] = n.gradients_were_bad;
+    bool owned = false;
+    for_each_parameter(optimizer.ptr(), [&](std::uint32_t, PyObject* p) {
+      owned |= THPVariable_Check(p) && n.leaves.contains(THPVariable_Unpack(p).unsafeGetTensorImpl());
+    });
+    d["owned"] = owned || !n.bad;
+    losses.append(d);
+  }
+  out["losses"] = losses;
+  return out;
+}
+
+void consume_losses(py::handle optimizer) {
+  OptimizerEntry& e = entry_of(optimizer);
+  for (LossNote& n : live().losses) {
+    if (n.serial <= e.window_start) continue;
+    for_each_parameter(optimizer.ptr(), [&](std::uint32_t, PyObject* p) {
+      if (THPVariable_Check(p) && n.leaves.contains(THPVariable_Unpack(p).unsafeGetTensorImpl())) n.consumed = true;
+    });
+  }
+}
+
+py::list pending_bad_losses() {
+  py::list out;
+  for (const LossNote& n : live().losses) {
+    if (n.bad && !n.consumed && !n.in_closure) out.append(py::make_tuple(n.serial, n.value, n.micro_batch));
+  }
+  return out;
+}
+
+py::dict counters() {
+  const Counters& c = live().counters;
+  py::dict d;
+  d["steps"] = c.steps;
+  d["backward_calls"] = c.backward_calls;
+  d["gradients_scanned"] = c.gradients_scanned;
+  d["scaler_skips"] = c.scaler_skips;
+  d["handled_by_script"] = c.handled_by_script;
+  d["python_calls"] = c.python_calls;
+  d["post_hooks"] = c.post_hooks;
+  d["vetoes"] = c.vetoes;
+  d["optimizers"] = live().optimizers.size();
+  d["on"] = live().on;
+  d["tracing"] = observe::Tracer::get().on();
+  return d;
+}
+
+py::list history() {
+  const Live& l = live();
+  py::list out;
+  const std::uint64_t first = l.history_count > Live::kHistory ? l.history_count - Live::kHistory : 0;
+  for (std::uint64_t i = first; i < l.history_count; ++i) {
+    const HistoryPoint& h = l.history[i % Live::kHistory];
+    out.append(py::make_tuple(h.loss, h.grad_absmax, h.lr));
+  }
+  return out;
+}
+
+double as_double(const json& j, const char* key, double fallback) {
+  const auto it = j.find(key);
+  if (it == j.end()) return fallback;
+  if (it->is_number()) return it->get<double>();
+  if (!it->is_string()) return fallback;
+  const auto& s = it->get_ref<const std::string&>();
+  return s == "NaN" ? NAN : s == "Infinity" ? INFINITY : s == "-Infinity" ? -INFINITY : fallback;
+}
+
+explain::StepHistory history_from(const std::string& text) {
+  explain::StepHistory h;
+  const json j = json::parse(text, nullptr, false);
+  if (!j.is_object()) return h;
+  for (const auto& point : j.value("points", json::array())) {
+    h.loss.push_back(as_double(point, "loss", 0));
+    h.grad_absmax.push_back(as_double(point, "grad", 0));
+    h.learning_rate.push_back(as_double(point, "lr", 0));
+  }
+  h.lr_now = as_double(j, "lr_now", 0);
+  h.half_parameters = j.value("half_parameters", false);
+  h.scaler_active = j.value("scaler_active", false);
+  h.scale = as_double(j, "scale", 0);
+  h.scaler_skips_in_row = j.value("scaler_skips_in_row", 0u);
+  h.optimizer = j.value("optimizer", "");
+  h.optimizer_eps = as_double(j, "optimizer_eps", 0);
+  return h;
+}
+
+// Locates and explains the trace taken so far. JSON: births, cause, fix, path, absorbed; ops if asked for.
+std::string analyse(const std::string& history_json, std::size_t want_ops) {
+  observe::Tracer& tracer = observe::Tracer::get();
+  const record::Trace trace = tracer.take_trace();
+  json out;
+  std::string error;
+  {
+    py::gil_scoped_release release;
+    const locate::Located located = locate::locate(trace);
+    const explain::StepHistory history = history_from(history_json);
+    replay::TorchLab lab(tracer);
+    explain::Finding finding;
+    finding.cause_class = "unknown";
+    finding.confidence = "possible";
+    if (!located.births.empty()) finding = explain::explain({trace, located, 0, history, &lab});
+    out = show::findings(trace, located, finding);
+    out["num_ops"] = trace.ops.size();
+    out["truncated"] = trace.truncated;
+    out["absorbed"] = json::array();
+    for (std::size_t i = 0; i < located.absorbed.size() && i < 16; ++i) {
+      out["absorbed"].push_back(show::birth(trace, located.absorbed[i]));
+    }
+    if (want_ops != 0) out["ops"] = show::op_table(trace, want_ops);
+  }
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+record::Origin origin_of(const std::string& name) {
+  if (name == "parameter") return record::Origin::kParameter;
+  if (name == "buffer") return record::Origin::kBuffer;
+  if (name == "state") return record::Origin::kOptimizerState;
+  if (name == "gradient") return record::Origin::kGradient;
+  if (name == "constant") return record::Origin::kConstant;
+  if (name == "batch") return record::Origin::kBatch;
+  return record::Origin::kUnknown;
+}
+
+void note_scaled_loss(py::handle loss) {
+  if (live().on) note_scaled(loss.ptr());
+}
+
+}  // namespace
+}  // namespace finitude::bindings
+
+PYBIND11_MODULE(_native, m) {
+  using namespace finitude;
+  using namespace finitude::bindings;
+  m.doc() = "The engine of finitude. Internal: use the finitude package.";
+  PyModule_AddFunctions(m.ptr(), live_methods());
+  PyModule_AddFunctions(m.ptr(), rewind_methods());
+  PyModule_AddFunctions(m.ptr(), stack_methods());
+
+  m.attr("version") = FINITUDE_VERSION;
+  m.attr("built_for_torch") = TORCH_VERSION;
+  m.def("isa", [] { return std::string(sense::chosen_isa()); });
+  m.def("configure", [](py::object cold, py::object backward, py::object clip) {
+    live().cold = cold.release().ptr();
+    live().original_backward = backward.release().ptr();
+    original_clip = clip.release().ptr();
+  });
+  m.def("set_on", [](bool on) { live().on = on; });
+  m.def("is_on", [] { return live().on; });
+  m.def("register_optimizer", &register_optimizer);
+  m.def("is_registered", [](py::handle o) { return find_entry(o.ptr()) != nullptr; });
+  m.def("window", &window);
+  m.def("close_window", [](py::handle o) { close_window(entry_of(o)); });
+  m.def("consume_losses", &consume_losses);
+  m.def("pending_bad_losses", &pending_bad_losses);
+  m.def("counters", &counters);
+  m.def("add_handled", [](std::uint64_t n) { live().counters.handled_by_script += n; });
+  m.def("add_scaler_skip", [] { ++live().counters.scaler_skips; });
+  m.def("history", &history);
+  m.def("scan_before_write", [](py::handle p) { if (live().on) scan_before_write(p.ptr()); });
+  m.def("note_scaled_loss", &note_scaled_loss);
+  m.def("enter_closure", [] { ++live().closure_depth; });
+  m.def("leave_closure", [] { --live().closure_depth; });
+  m.def("wake_on_backward", [] { live().wake_on_backward = true; });
+  m.def("count_step", [](py::handle o) { ++entry_of(o).step; ++live().counters.steps; });
+  m.def("wrote_non_finite", [](py::handle o) { return wrote_non_finite(entry_of(o)); });
+  m.def("take_gradients", [](py::handle o) { take_gradients(entry_of(o)); });
+  m.def("give_back_gradients", [](py::handle o) { give_back_gradients(entry_of(o)); });
+
+  m.def("arm_at", [](std::uint32_t ordinal, std::uint64_t step, bool written) {
+    live().target_set = true;
+    live().target_ordinal = ordinal;
+    live().target_step = step;
+    live().target_written = written;
+  });
+  m.def("set_trace_level", [](bool on) { live().trace_level = on; });
+  m.def("judge", [](py::handle o) {
+    WindowVerdict verdict;
+    return !judge_window(entry_of(o), &verdict) || verdict.needs_cold;
+  });
+  m.def("commit", [](py::handle o) {
+    OptimizerEntry& e = entry_of(o);
+    WindowVerdict verdict;
+    judge_window(e, &verdict);
+    commit_window(e, verdict, e.lr);
+  });
+  m.def("veto", [](py::handle o) { veto(entry_of(o)); });
+
+  m.def("statistics", &statistics);
+  m.def("checksum", &checksum);
+  m.def("is_finite", &is_finite);
+  m.def("watch_buffers", [](const std::vector<at::Tensor>& b) { buffer_snapshot().watch(b); buffer_snapshot().take(); });
+  m.def("set_numpy_state_address", &set_numpy_state_address);
+  m.def("set_python_random", [](py::handle r) { set_python_random(r.ptr()); });
+
+  m.def("trace_start", [] { observe::Tracer::get().start(&current_place); });
+  m.def("trace_stop", [] { observe::Tracer::get().stop(); observe::Tracer::thread_phase() = record::Phase::kForward; });
+  m.def("trace_clear", [] { observe::Tracer::get().clear(); });
+  m.def("trace_on", [] { return observe::Tracer::get().on(); });
+  m.def("trace_num_ops", [] { return observe::Tracer::get().num_ops(); });
+  m.def("trace_name", [](const at::Tensor& t, const std::string& origin, const std::string& name) {
+    observe::Tracer::get().name_storage(*t.unsafeGetTensorImpl(), origin_of(origin), name);
+  });
+  m.def("trace_sink", [](const std::string& kind, const std::string& name, const at::Tensor& t) {
+    observe::Tracer::get().add_sink(kind, name, *t.unsafeGetTensorImpl(), 0);
+  });
+  m.def("analyse", &analyse);
+
+  m.def("render_terminal", [](const std::string& text, bool colour, int width, bool unicode) {
+    const auto report = nlohmann::json::parse(text, nullptr, false);
+    const std::string problem = report.is_discarded() ? "not JSON" : show::problem(report);
+    if (!problem.empty()) throw py::value_error(problem);
+    return show::terminal(report, {colour, width, unicode});
+  });
+  m.def("render_html", [](const std::string& text) {
+    const auto report = nlohmann::json::parse(text, nullptr, false);
+    const std::string problem = report.is_discarded() ? "not JSON" : show::problem(report);
+    if (!problem.empty()) throw py::value_error(problem);
+    return py::bytes(show::html(report));
+  });
+  m.def("report_problem", [](const std::string& text) {
+    const auto report = nlohmann::json::parse(text, nullptr, false);
+    return report.is_discarded() ? std::string("not JSON") : show::problem(report);
+  });
+}

@@ -1,0 +1,424 @@
+// Every difference between the frame, generator, weak reference and bytecode layouts of CPython 3.10 to 3.13.
+// Other files go through these functions; none of them names a private field.
+#pragma once
+
+#include <Python.h>
+#include <opcode.h>
+
+#include <cstdint>
+
+#if PY_VERSION_HEX < 0x030a0000 || PY_VERSION_HEX >= 0x030e0000
+#error "finitude knows the frame layouts of CPython 3.10 to 3.13 only"
+#endif
+#ifdef Py_GIL_DISABLED
+#error "finitude needs the GIL: other threads must not run while a stack is read"
+#endif
+#if PY_VERSION_HEX >= 0x030b0000
+#ifndef Py_BUILD_CORE
+#define Py_BUILD_CORE 1
+#include <internal/pycore_code.h>
+#include <internal/pycore_frame.h>
+#undef Py_BUILD_CORE
+#else
+#include <internal/pycore_code.h>
+#include <internal/pycore_frame.h>
+#endif
+#else
+#include <frameobject.h>
+#endif
+
+namespace finitude::bindings {
+
+#if PY_VERSION_HEX >= 0x030b0000
+using RawFrame = _PyInterpreterFrame;
+#else
+using RawFrame = PyFrameObject;
+#endif
+
+// From 3.12 on the compiler leaves out the check for an unbound local where it has proved one needless, so a
+// local that was bound must not become unbound behind its back.
+inline constexpr bool kLocalsMayBeUnbound = PY_VERSION_HEX < 0x030c0000;
+
+// ---- frames ----------------------------------------------------------------------------------------------
+
+inline PyCodeObject* frame_code(RawFrame* frame) {
+#if PY_VERSION_HEX >= 0x030d0000
+  return reinterpret_cast<PyCodeObject*>(frame->f_executable);
+#else
+  return frame->f_code;
+#endif
+}
+
+// The code unit that is being executed; may be an inline cache entry that belongs to the instruction before it.
+inline int frame_site(RawFrame* frame) {
+#if PY_VERSION_HEX >= 0x030b0000
+  return _PyInterpreterFrame_LASTI(frame);
+#else
+  return frame->f_lasti;
+#endif
+}
+
+// Frames that are not (yet) running Python code: shims that mark an entry from C, trampolines, argument set-up.
+inline bool frame_is_visible(RawFrame* frame) {
+#if PY_VERSION_HEX >= 0x030c0000
+  if (frame->owner == FRAME_OWNED_BY_CSTACK) return false;
+#endif
+#if PY_VERSION_HEX >= 0x030d0000
+  if (frame->f_executable == nullptr || !PyCode_Check(frame->f_executable)) return false;
+#endif
+#if PY_VERSION_HEX >= 0x030b0000
+  return frame->owner == FRAME_OWNED_BY_GENERATOR ||
+         frame_site(frame) >= frame_code(frame)->_co_firsttraceable;
+#else
+  return frame->f_lasti >= 0;
+#endif
+}
+
+inline RawFrame* visible_from(RawFrame* frame) {
+#if PY_VERSION_HEX >= 0x030b0000
+  while (frame != nullptr && !frame_is_visible(frame)) frame = frame->previous;
+#else
+  while (frame != nullptr && !frame_is_visible(frame)) frame = frame->f_back;
+#endif
+  return frame;
+}
+
+inline RawFrame* current_frame() {
+  PyThreadState* thread = PyThreadState_Get();
+#if PY_VERSION_HEX >= 0x030d0000
+  return visible_from(thread->current_frame);
+#elif PY_VERSION_HEX >= 0x030b0000
+  return visible_from(thread->cframe->current_frame);
+#else
+  return visible_from(thread->frame);
+#endif
+}
+
+inline RawFrame* outer_frame(RawFrame* frame) {
+#if PY_VERSION_HEX >= 0x030b0000
+  return visible_from(frame->previous);
+#else
+  return visible_from(frame->f_back);
+#endif
+}
+
+inline PyObject* frame_globals(RawFrame* frame) { return frame->f_globals; }
+inline PyObject* frame_locals(RawFrame* frame) { return frame->f_locals; }
+
+// Arguments, locals, cells and free variables in one array.
+inline PyObject** frame_fast(RawFrame* frame) {
+#if PY_VERSION_HEX >= 0x030b0000
+  return frame->localsplus;
+#else
+  return frame->f_localsplus;
+#endif
+}
+
+inline int code_fast_count(PyCodeObject* code) {
+#if PY_VERSION_HEX >= 0x030b0000
+  return code->co_nlocalsplus;
+#else
+  return static_cast<int>(code->co_nlocals + PyTuple_GET_SIZE(code->co_cellvars) +
+                          PyTuple_GET_SIZE(code->co_freevars));
+#endif
+}
+
+// Slots in which a cell stands for the variable.
+inline bool fast_is_cell(PyCodeObject* code, int index) {
+#if PY_VERSION_HEX >= 0x030b0000
+  return (PyBytes_AS_STRING(code->co_localspluskinds)[index] & (CO_FAST_CELL | CO_FAST_FREE)) != 0;
+#else
+  return index >= code->co_nlocals;
+#endif
+}
+
+inline PyObject* fast_name(PyCodeObject* code, int index) {
+#if PY_VERSION_HEX >= 0x030b0000
+  return PyTuple_GET_ITEM(code->co_localsplusnames, index);
+#else
+  if (index < code->co_nlocals) return PyTuple_GET_ITEM(code->co_varnames, index);
+  index -= code->co_nlocals;
+  const int cells = static_cast<int>(PyTuple_GET_SIZE(code->co_cellvars));
+  return index < cells ? PyTuple_GET_ITEM(code->co_cellvars, index)
+                       : PyTuple_GET_ITEM(code->co_freevars, index - cells);
+#endif
+}
+
+// First argument of a running function, also where a nested function captured it; borrowed.
+inline PyObject* frame_first_argument(RawFrame* frame) {
+  PyCodeObject* code = frame_code(frame);
+  if (code->co_argcount < 1) return nullptr;
+  PyObject* value = frame_fast(frame)[0];
+#if PY_VERSION_HEX >= 0x030b0000
+  if (value != nullptr && fast_is_cell(code, 0) && PyCell_Check(value)) value = PyCell_GET(value);
+#else
+  for (Py_ssize_t i = 0; value == nullptr && code->co_cell2arg != nullptr && i < PyTuple_GET_SIZE(code->co_cellvars); ++i) {
+    PyObject* cell = code->co_cell2arg[i] == 0 ? frame_fast(frame)[code->co_nlocals + i] : nullptr;
+    if (cell != nullptr && PyCell_Check(cell)) value = PyCell_GET(cell);
+  }
+#endif
+  return value;
+}
+
+inline PyObject** frame_stack(RawFrame* frame) {
+#if PY_VERSION_HEX >= 0x030b0000
+  return frame->localsplus + code_fast_count(frame_code(frame));
+#else
+  return frame->f_valuestack;
+#endif
+}
+
+// Values on the frame's stack, or -1 while the interpreter keeps the count in a register (a call into C is under way).
+inline int frame_stack_depth(RawFrame* frame) {
+#if PY_VERSION_HEX >= 0x030b0000
+  const int depth = frame->stacktop - code_fast_count(frame_code(frame));
+#else
+  const int depth = frame->f_stackdepth;
+#endif
+  return depth >= 0 && depth <= frame_code(frame)->co_stacksize ? depth : -1;
+}
+
+// 3.10 keeps open try and with blocks in the frame; later versions derive them from the instruction.
+inline int frame_open_blocks(RawFrame* frame) {
+#if PY_VERSION_HEX >= 0x030b0000
+  (void)frame;
+  return 0;
+#else
+  int sum = frame->f_iblock;
+  for (int i = 0; i < frame->f_iblock && i < CO_MAXBLOCKS; ++i) {
+    const PyTryBlock& block = frame->f_blockstack[i];
+    sum = sum * 31 + block.b_type * 7 + block.b_handler * 3 + block.b_level;
+  }
+  return sum;
+#endif
+}
+
+inline bool frame_is_generator(RawFrame* frame) {
+#if PY_VERSION_HEX >= 0x030b0000
+  return frame->owner == FRAME_OWNED_BY_GENERATOR;
+#else
+  return frame->f_gen != nullptr;
+#endif
+}
+
+// ---- generators ------------------------------------------------------------------------------------------
+
+// Generators and coroutines share one layout.
+inline bool is_generator(PyObject* object) { return PyGen_CheckExact(object) || PyCoro_CheckExact(object); }
+
+enum class GeneratorState { kSuspended, kRunning, kFinished };
+
+inline GeneratorState generator_state(PyObject* generator) {
+  auto* gen = reinterpret_cast<PyGenObject*>(generator);
+#if PY_VERSION_HEX >= 0x030b0000
+  const int state = gen->gi_frame_state;
+#else
+  if (gen->gi_frame == nullptr) return GeneratorState::kFinished;
+  const int state = gen->gi_frame->f_state;
+#endif
+  if (state == FRAME_EXECUTING) return GeneratorState::kRunning;
+  return state < FRAME_EXECUTING ? GeneratorState::kSuspended : GeneratorState::kFinished;
+}
+
+// Valid for generators that are not finished.
+inline RawFrame* generator_frame(PyObject* generator) {
+#if PY_VERSION_HEX >= 0x030b0000
+  return reinterpret_cast<RawFrame*>(reinterpret_cast<PyGenObject*>(generator)->gi_iframe);
+#else
+  return reinterpret_cast<PyGenObject*>(generator)->gi_frame;
+#endif
+}
+
+// ---- weak references -------------------------------------------------------------------------------------
+
+inline bool type_has_weakrefs(PyTypeObject* type) {
+#if PY_VERSION_HEX >= 0x030c0000
+  return PyType_SUPPORTS_WEAKREFS(type) || (type->tp_flags & Py_TPFLAGS_MANAGED_WEAKREF) != 0;
+#else
+  return PyType_SUPPORTS_WEAKREFS(type);
+#endif
+}
+
+// Borrowed; null when the object has died.
+inline PyObject* weak_object(PyObject* reference) {
+  PyObject* object = reinterpret_cast<PyWeakReference*>(reference)->wr_object;
+  return object == Py_None || Py_REFCNT(object) <= 0 ? nullptr : object;
+}
+
+// ---- dictionaries ----------------------------------------------------------------------------------------
+
+// Changes when a dictionary's entries move, so that a position inside it would mean something else.
+inline std::uintptr_t dict_layout(PyObject* dict) {
+  auto* object = reinterpret_cast<PyDictObject*>(dict);
+  return reinterpret_cast<std::uintptr_t>(object->ma_keys) ^ static_cast<std::uintptr_t>(object->ma_used);
+}
+
+// ---- iterators -------------------------------------------------------------------------------------------
+
+// Classes written in Python have a next that only raises, unless they define one; its name is not exported everywhere.
+inline bool type_iterates(PyTypeObject* type) {
+  static const iternextfunc absent = [] {
+    PyObject* plain = PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "plain");
+    const iternextfunc next = plain == nullptr ? nullptr : reinterpret_cast<PyTypeObject*>(plain)->tp_iternext;
+    PyErr_Clear();
+    Py_XDECREF(plain);
+    return next;
+  }();
+  return type->tp_iternext != nullptr && type->tp_iternext != absent;
+}
+
+// Fields behind the object header, one letter a word; the letters are explained in frames_iterators.cpp.
+#if PY_VERSION_HEX >= 0x030c0000
+inline constexpr const char* kRangeIteratorFields = "nnn";      // start, step, len
+inline constexpr const char* kLongRangeIteratorFields = "ppp";
+#else
+inline constexpr const char* kRangeIteratorFields = "nnnn";     // index, start, step, len
+inline constexpr const char* kLongRangeIteratorFields = "pppp";
+#endif
+#if PY_VERSION_HEX >= 0x030b0000
+inline constexpr const char* kEnumerateFields = "ni-p-";        // index, iterator, result, long index, one
+#else
+inline constexpr const char* kEnumerateFields = "ni-p";
+#endif
+
+// ---- bytecode --------------------------------------------------------------------------------------------
+
+// New reference to the code's bytes as the compiler wrote them (no specialised or instrumented instructions).
+inline PyObject* code_bytes(PyCodeObject* code) {
+#if PY_VERSION_HEX >= 0x030b0000
+  return PyCode_GetCode(code);
+#else
+  Py_INCREF(code->co_code);
+  return code->co_code;
+#endif
+}
+
+inline PyObject* code_handlers(PyCodeObject* code) {
+#if PY_VERSION_HEX >= 0x030b0000
+  return code->co_exceptiontable;
+#else
+  (void)code;
+  return nullptr;  // the block instructions say it
+#endif
+}
+
+inline bool op_is_cache(int op) {
+#ifdef CACHE
+  return op == CACHE;
+#else
+  (void)op;
+  return false;
+#endif
+}
+
+// Values on the stack when a code object's first instruction runs: 3.10 resumes generators with one.
+inline int code_entry_depth(PyCodeObject* code) {
+#if PY_VERSION_HEX >= 0x030b0000
+  (void)code;
+  return 0;
+#else
+  return (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0 ? 1 : 0;
+#endif
+}
+
+// Change of the stack's depth, or INT_MAX for an unknown instruction.
+inline int op_stack_effect(int op, int argument, bool jump) {
+#if PY_VERSION_HEX >= 0x030b0000 && PY_VERSION_HEX < 0x030d0000
+  // The generator is resumed with a value on its stack, which the compiler does not count.
+  if (op == RETURN_GENERATOR) return 1;
+#endif
+  return PyCompile_OpcodeStackEffectWithJump(op, op >= HAVE_ARGUMENT ? argument : 0, jump ? 1 : 0);
+}
+
+// Code unit that `op` may jump to, or -1. `next` is the unit after the instruction and its cache entries.
+inline int op_jump_target(int op, int argument, int next) {
+  switch (op) {
+    case FOR_ITER: case JUMP_FORWARD:
+#if PY_VERSION_HEX < 0x030b0000
+    case SETUP_FINALLY: case SETUP_WITH: case SETUP_ASYNC_WITH:
+      return next + argument;
+    case JUMP_IF_FALSE_OR_POP: case JUMP_IF_TRUE_OR_POP: case JUMP_ABSOLUTE: case POP_JUMP_IF_FALSE:
+    case POP_JUMP_IF_TRUE: case JUMP_IF_NOT_EXC_MATCH:
+      return argument;
+#elif PY_VERSION_HEX < 0x030c0000
+    case SEND: case JUMP_IF_FALSE_OR_POP: case JUMP_IF_TRUE_OR_POP: case POP_JUMP_FORWARD_IF_FALSE:
+    case POP_JUMP_FORWARD_IF_TRUE: case POP_JUMP_FORWARD_IF_NONE: case POP_JUMP_FORWARD_IF_NOT_NONE:
+      return next + argument;
+    case JUMP_BACKWARD: case JUMP_BACKWARD_NO_INTERRUPT: case POP_JUMP_BACKWARD_IF_FALSE:
+    case POP_JUMP_BACKWARD_IF_TRUE: case POP_JUMP_BACKWARD_IF_NONE: case POP_JUMP_BACKWARD_IF_NOT_NONE:
+      return next - argument;
+#else
+    case SEND: case POP_JUMP_IF_FALSE: case POP_JUMP_IF_TRUE: case POP_JUMP_IF_NONE: case POP_JUMP_IF_NOT_NONE:
+      return next + argument;
+    case JUMP_BACKWARD: case JUMP_BACKWARD_NO_INTERRUPT:
+      return next - argument;
+#endif
+    default: return -1;
+  }
+}
+
+inline bool op_never_falls_through(int op) {
+  switch (op) {
+    case RETURN_VALUE: case RAISE_VARARGS: case RERAISE: case JUMP_FORWARD:
+#if PY_VERSION_HEX < 0x030b0000
+    case JUMP_ABSOLUTE:
+#else
+    case JUMP_BACKWARD: case JUMP_BACKWARD_NO_INTERRUPT:
+#endif
+#ifdef RETURN_CONST
+    case RETURN_CONST:
+#endif
+      return true;
+    default: return false;
+  }
+}
+
+// How a call instruction uses the stack: the values it takes, and where among them the callable lies.
+struct CallShape {
+  int taken = -1;      // -1: not a call
+  int callable = 0;    // offset from the lowest value taken
+  bool or_next = false;  // a null there means that the callable is the next one up
+};
+
+inline CallShape op_call_shape(int op, int argument) {
+  switch (op) {
+#if PY_VERSION_HEX < 0x030b0000
+    case CALL_FUNCTION: return {argument + 1, 0, false};
+    case CALL_METHOD: return {argument + 2, 0, true};
+    case CALL_FUNCTION_KW: return {argument + 2, 0, false};
+    case CALL_FUNCTION_EX: return {2 + (argument & 1), 0, false};
+#elif PY_VERSION_HEX < 0x030d0000
+    case CALL: return {argument + 2, 0, true};
+    case CALL_FUNCTION_EX: return {3 + (argument & 1), 0, true};
+#ifdef PRECALL
+    case PRECALL: return {argument + 2, 0, true};
+#endif
+#else
+    case CALL: return {argument + 2, 0, false};
+    case CALL_KW: return {argument + 3, 0, false};
+    case CALL_FUNCTION_EX: return {3 + (argument & 1), 0, false};
+#endif
+    default: return {};
+  }
+}
+
+// Delegating to another generator: the receiver stays on the stack, the value sent does not.
+inline bool op_sends(int op) {
+#ifdef SEND
+  return op == SEND;
+#else
+  return op == YIELD_FROM;
+#endif
+}
+
+// 3.11 calls in two instructions; builtins may run in the first or in the second.
+inline bool op_is_first_half_of_call(int op) {
+#ifdef PRECALL
+  return op == PRECALL;
+#else
+  (void)op;
+  return false;
+#endif
+}
+
+}  // namespace finitude::bindings

@@ -1,0 +1,151 @@
+#include "bindings/rewind_torch.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "bindings/loader_torch.h"
+#include "bindings/stack_torch.h"
+#include "bindings/window_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+struct WindowStart {
+  OptimizerEntry* entry = nullptr;  // whose step ended the window before
+  RngState rng;
+  bool taken = false, stack_taken = false;
+};
+
+WindowStart& window_start() {
+  static WindowStart* start = new WindowStart();
+  return *start;
+}
+
+bool second_run = false;
+bool want_stack = true;
+
+PyObject* loader_iter(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 1) {
+    PyErr_SetString(PyExc_TypeError, "__iter__() takes no arguments");
+    return nullptr;
+  }
+  return loader_log().iter(args[0]);
+}
+
+PyObject* loader_next(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 1) {
+    PyErr_SetString(PyExc_TypeError, "__next__() takes no arguments");
+    return nullptr;
+  }
+  return loader_log().next(args[0]);
+}
+
+PyObject* text_or_none(const std::string& text) {
+  if (text.empty()) Py_RETURN_NONE;
+  return PyUnicode_FromString(text.c_str());
+}
+
+// rewind_check(optimizer) -> None if the window can be run again by returning from this call, else the reason.
+PyObject* rewind_check(PyObject*, PyObject* optimizer) {
+  const WindowStart& start = window_start();
+  if (!start.taken) return PyUnicode_FromString("this is the first step: there is no earlier step to return to");
+  if (start.entry == nullptr || start.entry->self != optimizer) {
+    return PyUnicode_FromString("another optimizer stepped last");
+  }
+  if (!start.stack_taken) return text_or_none(stack_take_problem().empty() ? "no snapshot of the stack" : stack_take_problem());
+  return text_or_none(stack_check());
+}
+
+// rewind_begin() -> None, or the reason why it failed. Puts names, iterators, generators and buffers back.
+PyObject* rewind_begin(PyObject*, PyObject*) {
+  const std::string why = stack_restore();
+  if (!why.empty()) return PyUnicode_FromString(why.c_str());
+  restore_rng(window_start().rng);
+  buffer_snapshot().restore();
+  loader_log().begin_replay();
+  second_run = true;
+  Py_RETURN_NONE;
+}
+
+// rewind_end() -> None if the second run used the same batches, else what was different.
+PyObject* rewind_end(PyObject*, PyObject*) {
+  const char* why = nullptr;
+  second_run = false;
+  loader_log().end_replay(&why);
+  if (why == nullptr) Py_RETURN_NONE;
+  return PyUnicode_FromString(why);
+}
+
+PyObject* put_back_buffers(PyObject*, PyObject*) {
+  if (window_start().taken) buffer_snapshot().restore();
+  Py_RETURN_NONE;
+}
+
+PyObject* set_second_run(PyObject*, PyObject* value) {
+  second_run = PyObject_IsTrue(value) == 1;
+  Py_RETURN_NONE;
+}
+
+PyObject* set_want_stack(PyObject*, PyObject* value) {
+  want_stack = PyObject_IsTrue(value) == 1;
+  Py_RETURN_NONE;
+}
+
+PyMethodDef iter_def = {"__iter__", reinterpret_cast<PyCFunction>(loader_iter), METH_FASTCALL, nullptr};
+PyMethodDef next_def = {"__next__", reinterpret_cast<PyCFunction>(loader_next), METH_FASTCALL, nullptr};
+
+// A C function as a method of a Python class: no Python frame of ours on the loader's path.
+PyObject* as_method(PyMethodDef* def) {
+  PyObject* function = PyCFunction_New(def, nullptr);
+  if (function == nullptr) return nullptr;
+  PyObject* method = PyInstanceMethod_New(function);
+  Py_DECREF(function);
+  return method;
+}
+
+PyObject* loader_methods(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 2) {
+    PyErr_SetString(PyExc_TypeError, "loader_methods(original __iter__, original __next__)");
+    return nullptr;
+  }
+  Py_INCREF(args[0]);
+  Py_INCREF(args[1]);
+  Py_XSETREF(loader_log().original_iter, args[0]);
+  Py_XSETREF(loader_log().original_next, args[1]);
+  PyObject* a = as_method(&iter_def);
+  PyObject* b = as_method(&next_def);
+  return a != nullptr && b != nullptr ? Py_BuildValue("(NN)", a, b) : nullptr;
+}
+
+PyMethodDef methods[] = {
+    {"rewind_check", rewind_check, METH_O, nullptr},
+    {"rewind_begin", rewind_begin, METH_NOARGS, nullptr},
+    {"rewind_end", rewind_end, METH_NOARGS, nullptr},
+    {"put_back_buffers", put_back_buffers, METH_NOARGS, nullptr},
+    {"set_second_run", set_second_run, METH_O, nullptr},
+    {"set_want_stack", set_want_stack, METH_O, nullptr},
+    {"loader_methods", reinterpret_cast<PyCFunction>(loader_methods), METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+BufferSnapshot& buffer_snapshot() {
+  static BufferSnapshot* snapshot = new BufferSnapshot();
+  return *snapshot;
+}
+
+bool rewind_wants(const OptimizerEntry&) { return second_run; }
+
+void snapshot_window(OptimizerEntry& entry) {
+  WindowStart& start = window_start();
+  start.entry = &entry;
+  take_rng(&start.rng);
+  buffer_snapshot().take();
+  loader_log().forget();
+  start.stack_taken = want_stack && stack_take();
+  start.taken = true;
+}
+
+PyMethodDef* rewind_methods() { return methods; }
+
+}  // namespace finitude::bindings

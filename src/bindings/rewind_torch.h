@@ -1,0 +1,17 @@
+// The start of the window that is open, kept so that the window can be run a second time.
+#pragma once
+
+#include "bindings/live_torch.h"
+#include "bindings/snapshot_torch.h"
+
+namespace finitude::bindings {
+
+// Taken right before an optimizer applies a good step: the state the next window starts from.
+void snapshot_window(OptimizerEntry& entry);
+// A second run is under way and its next decision belongs to the Python side.
+bool rewind_wants(const OptimizerEntry& entry);
+
+PyMethodDef* rewind_methods();
+BufferSnapshot& buffer_snapshot();
+
+}  // namespace finitude::bindings

@@ -1,0 +1,108 @@
+#include "bindings/snapshot_torch.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Generator.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "observe/tensor_view_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+// struct mt19937_state of numpy: uint32 key[624], int pos. struct RandomObject of CPython: int index, uint32 state[624].
+constexpr std::size_t kTwisterBytes = 625 * 4;
+std::uintptr_t numpy_address = 0;
+PyObject* python_random = nullptr;
+
+char* python_random_memory() noexcept {
+  return python_random == nullptr ? nullptr : reinterpret_cast<char*>(python_random) + sizeof(PyObject);
+}
+
+}  // namespace
+
+void set_numpy_state_address(std::uintptr_t address) noexcept { numpy_address = address; }
+
+void set_python_random(PyObject* instance) noexcept {
+  Py_XINCREF(instance);
+  Py_XSETREF(python_random, instance);
+}
+
+void take_rng(RngState* state) noexcept {
+  try {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    auto* impl = at::check_generator<at::CPUGeneratorImpl>(generator);
+    const at::Tensor tensor(impl->get_state());
+    const auto* data = static_cast<const std::uint8_t*>(tensor.const_data_ptr());
+    state->torch_cpu.assign(data, data + tensor.nbytes());
+  } catch (...) {
+    state->torch_cpu.clear();
+  }
+  if (const char* p = python_random_memory()) state->python.assign(p, p + kTwisterBytes);
+  if (numpy_address != 0) {
+    const auto* p = reinterpret_cast<const char*>(numpy_address);
+    state->numpy.assign(p, p + kTwisterBytes);
+  }
+}
+
+void restore_rng(const RngState& state) noexcept {
+  try {
+    if (!state.torch_cpu.empty()) {
+      at::Generator generator = at::detail::getDefaultCPUGenerator();
+      std::lock_guard<std::mutex> lock(generator.mutex());
+      auto* impl = at::check_generator<at::CPUGeneratorImpl>(generator);
+      at::Tensor tensor(impl->get_state());
+      if (tensor.nbytes() == state.torch_cpu.size()) {
+        std::memcpy(tensor.mutable_data_ptr(), state.torch_cpu.data(), state.torch_cpu.size());
+        impl->set_state(*tensor.unsafeGetTensorImpl());
+      }
+    }
+  } catch (...) {
+  }
+  if (char* p = python_random_memory(); p != nullptr && state.python.size() == kTwisterBytes) {
+    std::memcpy(p, state.python.data(), kTwisterBytes);
+  }
+  if (numpy_address != 0 && state.numpy.size() == kTwisterBytes) {
+    std::memcpy(reinterpret_cast<void*>(numpy_address), state.numpy.data(), kTwisterBytes);
+  }
+}
+
+void BufferSnapshot::watch(const std::vector<at::Tensor>& buffers) {
+  items_.clear();
+  std::size_t offset = 0;
+  for (const at::Tensor& t : buffers) {
+    observe::TensorView v;
+    if (!t.defined() || !observe::view_of(*t.unsafeGetTensorImpl(), &v) || !v.contiguous) continue;
+    const auto size_bytes = static_cast<std::size_t>(v.end - v.begin);
+    items_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(t.getIntrusivePtr()), offset, size_bytes, ~0u});
+    offset += size_bytes;
+  }
+  bytes_.resize(offset);
+}
+
+void BufferSnapshot::take() noexcept {
+  // Batch norm's kernels write running statistics without a version bump, so small buffers are always copied.
+  constexpr std::size_t kAlways = 64 * 1024;
+  for (Item& item : items_) {
+    const auto tensor = item.tensor.lock();
+    observe::TensorView v;
+    if (!tensor || !observe::view_of(*tensor, &v) || static_cast<std::size_t>(v.end - v.begin) != item.size_bytes) continue;
+    const std::uint32_t version = tensor->is_inference() ? ~0u : tensor->version_counter().current_version();
+    if (item.size_bytes > kAlways && version == item.version) continue;
+    item.version = version;
+    std::memcpy(bytes_.data() + item.offset, v.data, item.size_bytes);
+  }
+}
+
+void BufferSnapshot::restore() noexcept {
+  for (Item& item : items_) {
+    const auto tensor = item.tensor.lock();
+    observe::TensorView v;
+    if (!tensor || !observe::view_of(*tensor, &v) || static_cast<std::size_t>(v.end - v.begin) != item.size_bytes) continue;
+    std::memcpy(const_cast<char*>(v.data), bytes_.data() + item.offset, item.size_bytes);
+  }
+}
+
+}  // namespace finitude::bindings

@@ -1,0 +1,154 @@
+#include "bindings/stack_torch.h"
+
+#include <Python.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <unordered_map>
+
+#include "bindings/frames_python.h"
+#include "observe/tensor_view_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+constexpr int kMaxFrames = 32;
+// Batches are small beside the model; what is larger is remembered weakly like any activation.
+constexpr std::size_t kStrongBytes = 48u << 20;
+
+struct Budget { std::size_t left = kStrongBytes; };
+
+// Leaf data (a batch fetched ahead) is kept; activations are not, so that no peak moves.
+bool keep_strong(PyObject* object, void* context) {
+  if (!THPVariable_Check(object)) return false;
+  const at::Tensor& t = THPVariable_Unpack(object);
+  if (t.requires_grad() || t.grad_fn()) return false;
+  observe::TensorView v;
+  if (!observe::view_of(*t.unsafeGetTensorImpl(), &v)) return false;
+  auto* budget = static_cast<Budget*>(context);
+  const auto size_bytes = static_cast<std::size_t>(v.storage->nbytes());
+  if (size_bytes > budget->left) return false;
+  budget->left -= size_bytes;
+  return true;
+}
+
+StackSnapshot& snapshot() {
+  static StackSnapshot* instance = new StackSnapshot();
+  return *instance;
+}
+
+std::string problem;
+bool has_rules = false;
+
+// The key under which `outer` holds `inner`, through at most two containers (ModuleList, ModuleDict).
+bool path_between(PyObject* outer, PyObject* inner, int depth, std::string* path) {
+  PyObject* modules = PyObject_GetAttrString(outer, "_modules");
+  if (modules == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  bool found = false;
+  if (PyDict_Check(modules)) {
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    while (!found && PyDict_Next(modules, &pos, &key, &value)) {
+      const char* name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
+      if (name == nullptr || value == Py_None) continue;
+      std::string below;
+      if (value == inner) {
+        *path = name;
+        found = true;
+      } else if (depth > 0 && path_between(value, inner, depth - 1, &below)) {
+        *path = std::string(name) + "." + below;
+        found = true;
+      }
+    }
+  }
+  PyErr_Clear();
+  Py_DECREF(modules);
+  return found;
+}
+
+std::string module_name() {
+  thread_local std::vector<PyObject*> selves;
+  current_module_self(&selves);
+  if (selves.empty()) return {};
+  std::string name = Py_TYPE(selves.back())->tp_name;
+  if (const auto dot = name.rfind('.'); dot != std::string::npos) name = name.substr(dot + 1);
+  for (std::size_t i = selves.size() - 1; i-- > 0;) {
+    std::string key;
+    if (path_between(selves[i + 1], selves[i], 2, &key)) name += "." + key;
+  }
+  return name;
+}
+
+PyObject* set_places(PyObject*, PyObject* args) {
+  PyObject *prefixes, *tensor, *iterators, *codes;
+  if (!PyArg_ParseTuple(args, "OOOO", &prefixes, &tensor, &iterators, &codes)) return nullptr;
+  FrameRules rules;
+  for (Py_ssize_t i = 0; i < PyList_Size(prefixes); ++i) {
+    const char* text = PyUnicode_AsUTF8(PyList_GetItem(prefixes, i));
+    if (text == nullptr) return nullptr;
+    rules.library_prefixes.emplace_back(text);
+  }
+  rules.tensor_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(tensor));
+  for (Py_ssize_t i = 0; i < PyList_Size(iterators); ++i) {
+    rules.external_iterators.push_back(reinterpret_cast<PyTypeObject*>(Py_NewRef(PyList_GetItem(iterators, i))));
+  }
+  for (Py_ssize_t i = 0; i < PyList_Size(codes); ++i) rules.module_calls.push_back(Py_NewRef(PyList_GetItem(codes, i)));
+  set_frame_rules(rules);
+  has_rules = true;
+  Py_RETURN_NONE;
+}
+
+PyObject* unset_names(PyObject*, PyObject*) {
+  PyObject* list = PyList_New(0);
+  for (const std::string& name : snapshot().unset_names()) {
+    PyObject* text = PyUnicode_FromString(name.c_str());
+    if (text != nullptr) PyList_Append(list, text);
+    Py_XDECREF(text);
+  }
+  return list;
+}
+
+PyMethodDef methods[] = {
+    {"set_places", set_places, METH_VARARGS, nullptr},
+    {"unset_names", unset_names, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+PyMethodDef* stack_methods() { return methods; }
+
+bool stack_take() {
+  if (!has_rules) {
+    problem = "the rules for user code were not set";
+    return false;
+  }
+  Budget budget;
+  snapshot().take({&keep_strong, &budget});
+  return true;
+}
+
+const std::string& stack_take_problem() { return problem; }
+
+std::string stack_check() {
+  const RewindVerdict verdict = snapshot().can_restore();
+  return verdict ? std::string() : verdict.reason;
+}
+
+std::string stack_restore() {
+  std::string why;
+  return snapshot().restore(&why) ? std::string() : why.empty() ? "the stack could not be put back" : why;
+}
+
+bool current_place(std::vector<record::Frame>* frames, std::string* module) {
+  if (!Py_IsInitialized()) return false;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  user_stack(frames, kMaxFrames);
+  if (!frames->empty()) *module = module_name();
+  PyGILState_Release(gil);
+  return true;
+}
+
+}  // namespace finitude::bindings

@@ -1,0 +1,384 @@
+#include "bindings/window_torch.h"
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "bindings/rewind_torch.h"
+#include "bindings/stack_torch.h"
+#include "observe/tensor_view_torch.h"
+#include "observe/tracer_torch.h"
+
+namespace finitude::bindings {
+
+PyObject* original_clip = nullptr;
+
+namespace {
+
+constexpr std::size_t kMaxNotes = 4096;
+
+const at::Tensor* gradient_of(PyObject* parameter) {
+  if (!THPVariable_Check(parameter)) return nullptr;
+  const at::Tensor& p = THPVariable_Unpack(parameter);
+  const auto* meta = torch::autograd::impl::get_autograd_meta(p);
+  return meta != nullptr && meta->grad_.defined() ? &meta->grad_ : nullptr;
+}
+
+std::uint32_t version_of(const c10::TensorImpl& impl) {
+  return const_cast<c10::TensorImpl&>(impl).is_inference() ? 0 : const_cast<c10::TensorImpl&>(impl).version_counter().current_version();
+}
+
+// Sparse gradients are judged by their values; duplicates are summed by the optimizer, which the written scan covers.
+GradMark judge(const at::Tensor& grad) {
+  GradMark mark;
+  const c10::TensorImpl* impl = grad.unsafeGetTensorImpl();
+  mark.grad = impl;
+  mark.version = version_of(*impl);
+  mark.state = GradMark::kClean;
+  observe::TensorView v;
+  if (grad.is_sparse()) {
+    const at::Tensor values = grad._values();
+    if (!observe::view_of(*values.unsafeGetTensorImpl(), &v)) return mark;
+  } else if (!observe::view_of(*impl, &v)) {
+    return mark;
+  }
+  const sense::Quick q = observe::quick(v);
+  mark.absmax = q.absmax;
+  if (q.bad) mark.state = observe::full(v).nan ? GradMark::kNaN : GradMark::kInfinite;
+  return mark;
+}
+
+// The leaf tensors below `root`, by their AccumulateGrad nodes.
+void collect_leaves(const at::Tensor& root, std::unordered_set<const c10::TensorImpl*>* leaves) {
+  constexpr std::size_t kMaxNodes = 1'000'000;
+  std::unordered_set<const torch::autograd::Node*> seen;
+  std::vector<const torch::autograd::Node*> todo;
+  const auto fn = root.grad_fn();
+  if (fn) todo.push_back(fn.get());
+  else leaves->insert(root.unsafeGetTensorImpl());
+  while (!todo.empty() && seen.size() < kMaxNodes) {
+    const auto* node = todo.back();
+    todo.pop_back();
+    if (!seen.insert(node).second) continue;
+    if (const auto* acc = dynamic_cast<const torch::autograd::AccumulateGrad*>(node)) {
+      leaves->insert(acc->variable.unsafeGetTensorImpl());
+    }
+    for (const auto& edge : node->next_edges()) {
+      if (edge.function) todo.push_back(edge.function.get());
+    }
+  }
+}
+
+LossNote& add_note() {
+  Live& l = live();
+  if (l.losses.size() >= kMaxNotes) l.losses.erase(l.losses.begin(), l.losses.begin() + kMaxNotes / 2);
+  LossNote& note = l.losses.emplace_back();
+  note.serial = ++l.next_serial;
+  note.in_closure = l.closure_depth > 0;
+  ++l.counters.losses;
+  return note;
+}
+
+// Non-scalar roots count only where their grad argument is not zero.
+bool root_is_bad(const observe::TensorView& root, PyObject* grad) {
+  const sense::Health h = observe::full(root);
+  if (h.ok()) return false;
+  observe::TensorView g;
+  if (root.numel <= 1 || grad == nullptr || !THPVariable_Check(grad) ||
+      !observe::view_of(*THPVariable_Unpack(grad).unsafeGetTensorImpl(), &g) || g.numel != root.numel) {
+    return true;
+  }
+  const at::Tensor values = THPVariable_Unpack(grad).detach().reshape({-1}).to(at::kDouble).contiguous();
+  const double* w = values.const_data_ptr<double>();
+  if (root.dtype == sense::DType::kOther || !root.contiguous) return true;
+  const auto size = static_cast<std::size_t>(sense::info(root.dtype).size_bytes) *
+                    static_cast<std::size_t>(sense::info(root.dtype).reals_per_element);
+  for (std::int64_t i = 0; i < root.numel; ++i) {
+    if (w[i] != 0 && sense::quick_scan(root.data + static_cast<std::size_t>(i) * size, 1, root.dtype).bad) return true;
+  }
+  return false;
+}
+
+void note_root(PyObject* object, PyObject* grad, bool scaled) {
+  if (!THPVariable_Check(object)) return;  // a GradientEdge has no value
+  const at::Tensor& root = THPVariable_Unpack(object);
+  observe::TensorView v;
+  if (!root.defined() || !observe::view_of(*root.unsafeGetTensorImpl(), &v)) return;
+  LossNote& note = add_note();
+  note.scaled = scaled;
+  note.micro_batch = static_cast<std::uint32_t>(-1);
+  note.sum = observe::checksum(v);
+  if (v.numel == 1) {
+    const sense::Health h = observe::full(v);
+    note.bad = !h.ok();
+    note.value = h.nan ? NAN : h.pos_inf ? INFINITY : h.neg_inf ? -INFINITY : h.max;
+  } else {
+    note.bad = observe::quick(v).bad && root_is_bad(v, grad);
+    note.value = note.bad ? NAN : 0;
+  }
+  if (note.bad) collect_leaves(root, &note.leaves);
+  // While armed, the loss is a sink at the time it is handed over.
+  if (note.bad && observe::Tracer::get().on() && !note.in_closure) {
+    observe::Tracer::get().add_sink("loss", "loss", *root.unsafeGetTensorImpl(), 0);
+  }
+}
+
+bool is_target(const OptimizerEntry& entry, std::uint64_t step) {
+  const Live& l = live();
+  return l.target_set && entry.ordinal == l.target_ordinal && step == l.target_step;
+}
+
+void scan_all(OptimizerEntry& entry) {
+  for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+    if (index >= entry.marks.size()) entry.marks.resize(index + 1);
+    if (const at::Tensor* grad = gradient_of(p)) {
+      entry.marks[index] = judge(*grad);
+      ++live().counters.gradients_scanned;
+    } else {
+      entry.marks[index] = GradMark();
+    }
+  });
+}
+
+}  // namespace
+
+void note_roots(PyObject* roots, PyObject* grads) {
+  Live& l = live();
+  if (l.scaled_pending) {  // the unscaled value was judged; the scaled one may overflow by design
+    l.scaled_pending = false;
+    return;
+  }
+  if (!PyTuple_Check(roots)) {
+    note_root(roots, grads, false);
+    return;
+  }
+  const Py_ssize_t n = PyTuple_GET_SIZE(roots);
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    PyObject* grad = grads != nullptr && PyTuple_Check(grads) && PyTuple_GET_SIZE(grads) == n ? PyTuple_GET_ITEM(grads, i) : nullptr;
+    note_root(PyTuple_GET_ITEM(roots, i), grad, false);
+  }
+}
+
+void note_inner_roots(PyObject* roots) {
+  Live& l = live();
+  if (l.losses.empty() || !l.losses.back().bad || !PyTuple_Check(roots)) return;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(roots); ++i) {
+    PyObject* root = PyTuple_GET_ITEM(roots, i);
+    if (THPVariable_Check(root)) collect_leaves(THPVariable_Unpack(root), &l.losses.back().leaves);
+  }
+}
+
+void note_scaled(PyObject* loss) {
+  note_root(loss, nullptr, true);
+  live().scaled_pending = true;
+}
+
+void after_backward() {
+  Live& l = live();
+  // Marks are valid only for gradients that no later backward touched.
+  for (const auto& entry : l.optimizers) {
+    if (PyWeakref_GetObject(entry->ref) != entry->self) continue;
+    ++entry->backwards;
+    bool was_bad = false;
+    for (const GradMark& mark : entry->marks) was_bad |= mark.state > GradMark::kClean;
+    const bool loss_bad = !l.losses.empty() && l.losses.back().bad;
+    if (loss_bad || was_bad || (entry->backwards == entry->predicted && !entry->clip_proves)) scan_all(*entry);
+    else if (!entry->marks.empty()) std::fill(entry->marks.begin(), entry->marks.end(), GradMark());
+    if (loss_bad) {
+      for (const GradMark& mark : entry->marks) l.losses.back().gradients_were_bad |= mark.state > GradMark::kClean;
+    }
+  }
+  for (auto& note : l.losses) {
+    if (note.micro_batch == static_cast<std::uint32_t>(-1)) {
+      note.micro_batch = 0;
+      for (const auto& entry : l.optimizers) {
+        if (entry->backwards > 0) note.micro_batch = std::max(note.micro_batch, entry->backwards - 1);
+      }
+    }
+  }
+  if (observe::Tracer::get().on()) {
+    std::uint32_t next = 0;
+    for (const auto& entry : l.optimizers) next = std::max(next, entry->backwards);
+    observe::Tracer::get().set_micro_batch(next);
+  }
+}
+
+bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict) {
+  Live& l = live();
+  std::uint32_t seen = 0;
+  const bool ok = for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+    if (index >= entry.marks.size()) entry.marks.resize(index + 1);
+    GradMark& mark = entry.marks[index];
+    const at::Tensor* grad = gradient_of(p);
+    if (grad == nullptr) {
+      verdict->laundered += mark.state > GradMark::kClean;
+      mark = GradMark();
+      return;
+    }
+    const c10::TensorImpl* impl = grad->unsafeGetTensorImpl();
+    if (mark.state == GradMark::kUnseen || mark.grad != impl || mark.version != version_of(*impl)) {
+      const GradMark before = mark;
+      mark = judge(*grad);
+      ++seen;
+      if (before.state > GradMark::kClean && mark.state == GradMark::kClean) {
+        const bool clamped = before.state == GradMark::kInfinite && before.grad == impl && mark.absmax > 0;
+        (clamped ? verdict->clamped : verdict->laundered) += 1;
+        if (clamped) mark.state = GradMark::kInfinite;
+      }
+    }
+    verdict->bad_gradients += mark.state > GradMark::kClean;
+    verdict->grad_absmax = std::max(verdict->grad_absmax, mark.absmax);
+  });
+  l.counters.gradients_scanned += seen;
+  bool bad_loss = false;
+  for (const LossNote& note : l.losses) {
+    bad_loss |= note.bad && !note.consumed && !note.in_closure && note.serial > entry.window_start;
+  }
+  verdict->needs_cold = !ok || bad_loss || verdict->bad_gradients != 0 || verdict->laundered != 0 || entry.norm_overflow ||
+                        rewind_wants(entry) || is_target(entry, entry.step) ||
+                        (l.target_written && entry.step > 0 && is_target(entry, entry.step - 1));
+  return ok;
+}
+
+void close_window(OptimizerEntry& entry) {
+  Live& l = live();
+  entry.predicted = entry.backwards;
+  entry.backwards = 0;
+  entry.norm_overflow = false;
+  entry.window_start = l.next_serial;
+  std::fill(entry.marks.begin(), entry.marks.end(), GradMark());
+  std::uint64_t oldest = l.next_serial;
+  for (const auto& e : l.optimizers) {
+    if (PyWeakref_GetObject(e->ref) == e->self) oldest = std::min(oldest, e->window_start);
+  }
+  std::erase_if(l.losses, [&](const LossNote& n) { return n.serial <= oldest; });
+  observe::Tracer::get().set_micro_batch(0);
+}
+
+void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr) {
+  Live& l = live();
+  ++l.counters.steps;
+  double loss = 0;
+  for (const LossNote& note : l.losses) {
+    if (note.serial > entry.window_start) loss = note.value;
+  }
+  l.history[l.history_count++ % Live::kHistory] = {loss, verdict.grad_absmax, lr};
+  // The optimizer's own arithmetic can make a NaN here; a healthy step of a torch.optim class is not looked at again.
+  const bool odd = !(std::isfinite(lr)) || (entry.lr > 0 && lr > 2 * entry.lr) || entry.step < 2 ||
+                   verdict.grad_absmax > 1.8e19;
+  entry.lr = lr;
+  ++entry.step;
+  observe::Tracer& tracer = observe::Tracer::get();
+  if (is_target(entry, entry.step) && !tracer.on()) tracer.start(&current_place);
+  if (l.trace_level && tracer.on()) tracer.clear();  // a healthy window's trace is not kept
+  const bool armed = tracer.on();
+  if (armed && entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kOptimizer;
+  if (entry.in_torch && (entry.risky || odd || armed)) arm_post_hook(entry);
+  close_window(entry);
+  snapshot_window(entry);
+}
+
+PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  Live& l = live();
+  bool finite = false;
+  if (l.on && nargs >= 3 && THPVariable_Check(args[2])) {
+    observe::TensorView v;
+    finite = observe::view_of(*THPVariable_Unpack(args[2]).unsafeGetTensorImpl(), &v) && !observe::quick(v).bad;
+  }
+  PyObject* list = l.on && nargs >= 1 ? (PyList_Check(args[0]) ? args[0] : nullptr) : nullptr;
+  if (list != nullptr && !finite) scan_before_write(list);
+  PyObject* result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
+  if (result == nullptr || list == nullptr) return result;
+  bool any_bad = false;
+  OptimizerEntry* owner = nullptr;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    const at::Tensor* grad = gradient_of(PyList_GET_ITEM(list, i));
+    if (grad == nullptr) continue;
+    const auto it = l.owner.find(THPVariable_Unpack(PyList_GET_ITEM(list, i)).unsafeGetTensorImpl());
+    if (it == l.owner.end() || it->second.second >= it->second.first->marks.size()) continue;
+    owner = it->second.first;
+    GradMark& mark = owner->marks[it->second.second];
+    if (finite) {
+      mark.state = GradMark::kClean;
+      ++l.counters.gradients_scanned;
+    }
+    any_bad |= mark.state > GradMark::kClean;
+    mark.grad = grad->unsafeGetTensorImpl();  // clipping's own write is not a change of the gradient
+    mark.version = version_of(*mark.grad);
+    owner->clip_proves = finite;
+  }
+  if (owner != nullptr && !finite && !any_bad) owner->norm_overflow = true;
+  return result;
+}
+
+void scan_before_write(PyObject* parameters) {
+  Live& l = live();
+  PyObject* iterator = PyObject_GetIter(parameters);
+  if (iterator == nullptr) {
+    PyErr_Clear();
+    return;
+  }
+  while (PyObject* p = PyIter_Next(iterator)) {
+    const at::Tensor* grad = gradient_of(p);
+    if (grad != nullptr) {
+      const auto it = l.owner.find(THPVariable_Unpack(p).unsafeGetTensorImpl());
+      if (it != l.owner.end()) {
+        auto& marks = it->second.first->marks;
+        if (marks.size() <= it->second.second) marks.resize(it->second.second + 1);
+        marks[it->second.second] = judge(*grad);
+        ++l.counters.gradients_scanned;
+      }
+    }
+    Py_DECREF(p);
+  }
+  PyErr_Clear();
+  Py_DECREF(iterator);
+}
+
+void take_gradients(OptimizerEntry& entry) {
+  entry.taken.clear();
+  for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+    entry.taken.resize(index + 1);
+    if (gradient_of(p) == nullptr) return;
+    at::Tensor& grad = const_cast<at::Tensor&>(THPVariable_Unpack(p)).mutable_grad();
+    entry.taken[index] = grad;
+    grad = at::Tensor();
+  });
+}
+
+void give_back_gradients(OptimizerEntry& entry) {
+  for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+    if (index >= entry.taken.size() || !entry.taken[index].defined() || !THPVariable_Check(p)) return;
+    const_cast<at::Tensor&>(THPVariable_Unpack(p)).mutable_grad() = entry.taken[index];
+  });
+  entry.taken.clear();
+}
+
+// Parameters and the tensors of their state, right after the step. optimizer.state is a defaultdict: only .get.
+bool wrote_non_finite(OptimizerEntry& entry) {
+  bool bad = false;
+  PyObject* state = PyObject_GetAttrString(entry.self, "state");
+  for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
+    if (bad || !THPVariable_Check(p)) return;
+    observe::TensorView v;
+    if (observe::view_of(*THPVariable_Unpack(p).unsafeGetTensorImpl(), &v)) bad |= observe::quick(v).bad;
+    PyObject* entry_state = state != nullptr && PyDict_Check(state) ? PyDict_GetItem(state, p) : nullptr;
+    if (entry_state == nullptr || !PyDict_Check(entry_state)) return;
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(entry_state, &pos, &key, &value)) {
+      if (THPVariable_Check(value) && observe::view_of(*THPVariable_Unpack(value).unsafeGetTensorImpl(), &v)) {
+        bad |= observe::quick(v).bad;
+      }
+    }
+  });
+  PyErr_Clear();
+  Py_XDECREF(state);
+  return bad;
+}
+
+}  // namespace finitude::bindings

@@ -1,0 +1,65 @@
+// Judging one window: losses noted at backward, gradients scanned once before anything changes them.
+#pragma once
+
+#include "bindings/live_torch.h"
+
+namespace finitude::bindings {
+
+struct WindowVerdict {
+  bool needs_cold = false;          // something non-finite, or a rare event the Python side must hear of
+  double grad_absmax = 0;
+  std::uint32_t bad_gradients = 0;
+  std::uint32_t laundered = 0;      // bad after backward, finite now because the script zeroed or replaced them
+  std::uint32_t clamped = 0;        // infinite after backward, finite but not zero now
+};
+
+// Before an outermost backward: reads the roots (tensor or tuple) and, for non-scalar ones, their grad arguments.
+void note_roots(PyObject* roots, PyObject* grads);
+// A backward inside a backward (reentrant checkpoint): its leaves belong to the loss outside.
+void note_inner_roots(PyObject* roots);
+// GradScaler.scale(loss): the unscaled loss is the one that counts.
+void note_scaled(PyObject* loss);
+// After it: the scan of optimizers whose window is expected to be complete.
+void after_backward();
+
+bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict);
+void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr);
+void close_window(OptimizerEntry& entry);
+
+// torch.nn.utils.clip_grad._clip_grads_with_norm_: a finite norm proves the gradients finite; else they are scanned now.
+PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+// Scans the gradients of these parameters (an iterable of tensors) before something rewrites them.
+void scan_before_write(PyObject* parameters);
+extern PyObject* original_clip;
+
+void take_gradients(OptimizerEntry& entry);
+bool wrote_non_finite(OptimizerEntry& entry);
+void arm_post_hook(OptimizerEntry& entry);
+void remove_stale_hooks(OptimizerEntry& entry);
+
+// Every parameter of the optimizer in order of its groups. False where param_groups is not a list of dicts of lists.
+template <typename Visit>
+bool for_each_parameter(PyObject* optimizer, Visit&& visit) {
+  static PyObject* kGroups = PyUnicode_InternFromString("param_groups");
+  static PyObject* kParams = PyUnicode_InternFromString("params");
+  PyObject* groups = PyObject_GetAttr(optimizer, kGroups);
+  if (groups == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  bool ok = PyList_Check(groups);
+  std::uint32_t index = 0;
+  for (Py_ssize_t g = 0; ok && g < PyList_GET_SIZE(groups); ++g) {
+    PyObject* group = PyList_GET_ITEM(groups, g);
+    PyObject* params = PyDict_Check(group) ? PyDict_GetItem(group, kParams) : nullptr;
+    if (params == nullptr || !PyList_Check(params)) {
+      ok = false;
+      break;
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) visit(index++, PyList_GET_ITEM(params, i));
+  }
+  Py_DECREF(groups);
+  return ok;
+}
+
+}  // namespace finitude::bindings

@@ -1,0 +1,163 @@
+// The words of the command line: which command, which options, and what was probably meant.
+#include "cli/cli.h"
+
+#include <algorithm>
+#include <cctype>
+#include <exception>
+#include <iostream>
+#include <iterator>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "cli/nearest.h"
+#include "cli/screen_posix.h"
+#include "show/printable.h"
+
+namespace finitude::cli {
+namespace {
+
+constexpr const char* kAbout =
+    "Reads what finitude recorded, on any machine: no torch, no Python, no network.\n\n"
+    "A run leaves a report (JSON): `finitude run --report FILE ...` writes it at exit, and every\n"
+    "run leaves one in its folder below finitude-runs. Start with the newest:\n\n"
+    "  {} list finitude-runs\n"
+    "  {} report finitude-runs/RUN/report.json\n"
+    "  {} report report.json --html report.html    the same as one page\n"
+    "  {} dump report.json | head                  the ops of a step run with --level trace\n";
+constexpr const char* kExits =
+    "Exit codes: 0 done, 2 usage, 3 the input is unreadable or corrupt, 4 it cannot be done here.\n"
+    "What a report says is never an exit code: a report of an alarm is shown with 0.";
+
+std::string with_program(std::string text, const std::string& program) {
+  for (std::size_t pos = 0; (pos = text.find("{}", pos)) != std::string::npos; pos += program.size())
+    text.replace(pos, 2, program);
+  return text;
+}
+
+// Long option names of the command, or the names of all commands.
+std::vector<std::string> options_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+std::vector<std::string> commands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  return names;
+}
+
+std::string meant(const std::string& word, const std::vector<std::string>& words) {
+  const std::string near = nearest(word.substr(0, word.find('=')), words);
+  if (!near.empty()) return "; did you mean " + near + "?";
+  std::string all;
+  for (const std::string& each : words) all += (all.empty() ? "" : ", ") + each;
+  return "; there is " + all;
+}
+
+int usage(const Console& console, const std::string& program, const std::string& what) {
+  console.complain(what);
+  console.err << "`" << program << " --help` explains every word.\n";
+  return kUsage;
+}
+
+struct Words {
+  ReportWords report;
+  std::string dump_file, folder;
+  bool no_colour = false;
+};
+
+void describe(CLI::App& app, Words& words) {
+  CLI::App* report =
+      app.add_subcommand("report", "show a report: what went wrong, where it was born, why, and the fix");
+  report->add_option("FILE", words.report.file, "the report, or a run's folder with a report.json");
+  report->add_option("--html", words.report.html, "write it as one self-contained page")->type_name("OUT");
+  report->add_flag("--json", words.report.json, "print the checked JSON");
+  report->add_flag("--no-colour,--no-color", words.no_colour, "no colours, also on a terminal");
+  CLI::App* dump =
+      app.add_subcommand("dump", "print every op of the step in a report's trace, one JSON line each");
+  dump->add_option("FILE", words.dump_file,
+                   "a report made with --level trace, or a file of JSON lines to check");
+  CLI::App* list = app.add_subcommand("list", "list the reports below a folder of runs, newest first");
+  list->add_option("DIR", words.folder, "the folder that --runs named")->default_val("finitude-runs");
+  for (CLI::App* command : {report, dump, list}) command->allow_extras();
+}
+
+int command(const CLI::App& chosen, const Words& words, Console console, const std::string& program) {
+  const std::string name = chosen.get_name();
+  if (const std::vector<std::string> extra = chosen.remaining(); !extra.empty()) {
+    // A misspelt option explains more than the words that came to stand free because of it.
+    const auto option = std::find_if(extra.begin(), extra.end(), [](const std::string& word) {
+      return word.size() > 1 && word[0] == '-';
+    });
+    if (option != extra.end())
+      return usage(console, program, name + " has no option " + *option + meant(*option, options_of(chosen)));
+    return usage(console, program, name + " takes one path; " + extra[0] + " is one too many");
+  }
+  if (name == "list") return list_command(words.folder, console);
+  const std::string& file = name == "report" ? words.report.file : words.dump_file;
+  if (file.empty()) return usage(console, program, name + " needs the FILE to read");
+  if (words.no_colour) console.screen.colour = false;
+  return name == "report" ? report_command(words.report, console) : dump_command(file, console);
+}
+
+}  // namespace
+
+void Console::complain(const std::string& what) const {
+  err << "finitude: " << show::printable(what, screen.unicode) << '\n';
+}
+
+int run(const std::string& program, const std::vector<std::string>& args, std::ostream& out,
+        std::ostream& err, const Screen& screen) {
+  const Console console{out, err, screen};
+  try {
+    CLI::App app(with_program(kAbout, program), program);
+    Words words;
+    app.set_version_flag("--version", "finitude " FINITUDE_VERSION, "print the version");
+    app.footer(kExits);
+    app.allow_extras();
+    describe(app, words);
+    try {
+      app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
+    } catch (const CLI::Success& asked) {  // --help, --version
+      return app.exit(asked, out, err);
+    } catch (const CLI::ParseError& error) {
+      return usage(console, program, error.what());
+    }
+    if (const std::vector<CLI::App*> chosen = app.get_subcommands(); !chosen.empty()) {
+      if (chosen.size() > 1)
+        return usage(console, program,
+                     "one command at a time: " + chosen[0]->get_name() + " or " + chosen[1]->get_name());
+      return command(*chosen[0], words, console, program);
+    }
+    if (const std::vector<std::string> extra = app.remaining(); !extra.empty()) {
+      const bool option = extra[0].rfind('-', 0) == 0;
+      return usage(console, program,
+                   (option ? "no option " : "no command ") + extra[0] +
+                       meant(extra[0], option ? options_of(app) : commands_of(app)));
+    }
+    err << app.help();
+    return kUsage;
+  } catch (const std::exception& error) {  // memory, or a stream that broke
+    console.complain(std::string("cannot go on: ") + error.what());
+    return kCannotHere;
+  }
+}
+
+int main(int argc, char** argv) {
+  std::string program = argc > 0 && argv[0] ? argv[0] : "";
+  program = program.substr(program.rfind('/') + 1);
+  const bool plain = std::all_of(program.begin(), program.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '-' || c == '_' || c == '.';
+  });
+  if (program.empty() || !plain) program = "finitude";
+  const int code = run(program, std::vector<std::string>(argv + std::min(argc, 1), argv + argc), std::cout,
+                       std::cerr, screen_of_stdout());
+  std::cout.flush();
+  return code;
+}
+
+}  // namespace finitude::cli

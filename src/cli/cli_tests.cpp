@@ -1,0 +1,197 @@
+#include "cli/cli.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "cli/nearest.h"
+#include "show/sample_reports.h"
+
+namespace finitude::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+struct Ran {
+  int code;
+  std::string out, err;
+};
+
+Ran ran(const std::vector<std::string>& args) {
+  std::ostringstream out, err;
+  const int code = run("finitude-offline", args, out, err, {});
+  return {code, out.str(), err.str()};
+}
+
+std::string sample_path(const std::string& name) {
+  return (show::samples_folder() / (name + ".json")).string();
+}
+
+class Folder : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    path_ = fs::temp_directory_path() / ("finitude-cli-" + name + "-" + std::to_string(::getpid()));
+    fs::create_directories(path_);
+  }
+  void TearDown() override { fs::remove_all(path_); }
+  std::string put(const std::string& name, const std::string& bytes) {
+    fs::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name, std::ios::binary) << bytes;
+    return (path_ / name).string();
+  }
+  fs::path path_;
+};
+
+TEST(Nearest, Distance) {
+  EXPECT_EQ(edit_distance("report", "report"), 0);
+  EXPECT_EQ(edit_distance("reprot", "report"), 1);  // a swap of neighbours
+  EXPECT_EQ(edit_distance("", "abc"), 3);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+}
+
+TEST(Nearest, OnlyWhatIsNear) {
+  EXPECT_EQ(nearest("--htm", {"--json", "--html"}), "--html");
+  EXPECT_EQ(nearest("dmup", {"report", "dump", "list"}), "dump");
+  EXPECT_EQ(nearest("zebra", {"report", "dump", "list"}), "");
+  EXPECT_EQ(nearest(std::string(100000, 'x'), {"report"}), "");
+}
+
+TEST(Usage, HelpTeachesAndVersionIsShort) {
+  const Ran help = ran({"--help"});
+  EXPECT_EQ(help.code, kDone);
+  for (const char* part : {"finitude-offline list finitude-runs", "--html report.html", "Exit codes",
+                           "report", "dump", "list"}) {
+    EXPECT_THAT(help.out, HasSubstr(part));
+  }
+  EXPECT_EQ(ran({"report", "--help"}).code, kDone);
+  EXPECT_THAT(ran({"--version"}).out, StartsWith("finitude "));
+}
+
+TEST(Usage, ErrorsNameWhatWasMeant) {
+  for (const auto& [args, said] : std::vector<std::pair<std::vector<std::string>, const char*>>{
+           {{"reprot", "x"}, "no command reprot; did you mean report?"},
+           {{"report", "--htm=x", "f"}, "report has no option --htm=x; did you mean --html?"},
+           {{"report", "f", "--jsn"}, "did you mean --json?"},
+           {{"--verzion"}, "did you mean --version?"},
+           {{"zebra"}, "no command zebra; there is report, dump, list"},
+           {{"report"}, "report needs the FILE to read"},
+           {{"dump", "a", "b"}, "dump takes one path; b is one too many"},
+           {{"report", "f", "--html"}, "--html"}}) {
+    const Ran got = ran(args);
+    EXPECT_EQ(got.code, kUsage) << said;
+    EXPECT_THAT(got.err, HasSubstr(said));
+    EXPECT_THAT(got.out, IsEmpty());
+  }
+  EXPECT_EQ(ran({}).code, kUsage);
+}
+
+TEST(Usage, WordsOfTheCommandLineAreMadePrintable) {
+  EXPECT_THAT(ran({"\x1b[2J"}).err, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(ran({"report", "\x1b]0;x\x07"}).err, Not(HasSubstr("\x1b")));
+}
+
+TEST_F(Folder, ReportAsTextPageAndJson) {
+  const Ran text = ran({"report", sample_path("loss_forward")});
+  EXPECT_EQ(text.code, kDone);
+  EXPECT_THAT(text.out, StartsWith("finitude: step 412 stopped before the optimizer"));
+  const std::string page = (path_ / "report.html").string();
+  const Ran html = ran({"report", sample_path("loss_forward"), "--html", page});
+  EXPECT_EQ(html.code, kDone);
+  EXPECT_THAT(html.out, IsEmpty());
+  EXPECT_TRUE(fs::exists(page));
+  EXPECT_FALSE(fs::exists(page + ".partial"));
+  const Ran json = ran({"report", "--json", sample_path("hostile")});
+  EXPECT_EQ(nlohmann::json::parse(json.out), show::sample("hostile"));
+  for (const char c : json.out) ASSERT_LT(static_cast<unsigned char>(c), 0x7f);
+  EXPECT_EQ(ran({"report", sample_path("clean"), "--html", (path_ / "no" / "where.html").string()}).code,
+            kCannotHere);
+}
+
+TEST_F(Folder, ReportOfARunsFolder) {
+  put("run/report.json", show::sample("clean").dump());
+  EXPECT_EQ(ran({"report", (path_ / "run").string()}).code, kDone);
+  EXPECT_EQ(ran({"report", path_.string()}).code, kUnreadable);
+}
+
+TEST_F(Folder, UnreadableAndCorrupt) {
+  EXPECT_EQ(ran({"report", (path_ / "none.json").string()}).code, kUnreadable);
+  const std::vector<std::pair<std::string, const char*>> corrupt = {
+      {"", "is not JSON"},
+      {"{", "is not JSON"},
+      {"{\"schema\": NaN}", "is not JSON"},
+      {"[1]", "not a report"},
+      {"{\"schema\": 9}", "schema 9"},
+      {std::string(100000, '['), "is not JSON"},
+      {std::string(100, '[') + std::string(100, ']'), "nested deeper than 32"},
+      {"\xff\xfe{}", "is not JSON"},
+      {"{\"schema\": 1e999}", "is not JSON"},
+      {"{\"schema\":1,\"outcome\":\"clean\"}", "watched is missing"}};
+  for (const auto& [bytes, said] : corrupt) {
+    const Ran got = ran({"report", put("bad.json", bytes)});
+    EXPECT_EQ(got.code, kUnreadable) << said;
+    EXPECT_THAT(got.err, HasSubstr(said));
+  }
+}
+
+TEST_F(Folder, DumpOfATrace) {
+  const Ran got = ran({"dump", sample_path("trace")});
+  EXPECT_EQ(got.code, kDone);
+  std::istringstream lines(got.out);
+  std::vector<nlohmann::json> ops;
+  for (std::string line; std::getline(lines, line);) ops.push_back(nlohmann::json::parse(line));
+  EXPECT_EQ(nlohmann::json(ops), show::sample("trace")["trace"]["ops"]);
+  const Ran none = ran({"dump", sample_path("clean")});
+  EXPECT_EQ(none.code, kCannotHere);
+  EXPECT_THAT(none.err, HasSubstr("--level trace"));
+}
+
+TEST_F(Folder, DumpOfJsonLines) {
+  const Ran good = ran({"dump", put("ops.jsonl", "{\"op\":\"a\"}\n\n{\"op\": \"\\u001b\"}")});
+  EXPECT_EQ(good.code, kDone);
+  EXPECT_EQ(good.out, "{\"op\":\"a\"}\n{\"op\":\"\\u001b\"}\n");
+  const Ran bad = ran({"dump", put("bad.jsonl", "{\"op\":\"a\"}\n{\"x\":NaN}\n")});
+  EXPECT_EQ(bad.code, kUnreadable);
+  EXPECT_THAT(bad.err, HasSubstr("line 2"));
+  EXPECT_EQ(ran({"dump", put("no.jsonl", "{\"op\":1}\n[2]\n")}).code, kUnreadable);
+}
+
+TEST_F(Folder, ListIsNewestFirstAndOneLineEach) {
+  const auto aged = [&](const std::string& path, int hours) {
+    fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(hours));
+  };
+  aged(put("a/report.json", show::sample("loss_forward").dump()), 3);
+  aged(put("b/report.json", show::sample("clean").dump()), 1);
+  aged(put("c/report.json", show::sample("hostile").dump()), 2);
+  aged(put("c/step-1/capsule.json", "{\"kind\": 1}"), 0);
+  aged(put("d/report.json", "{"), 4);
+  const Ran got = ran({"list", path_.string()});
+  EXPECT_EQ(got.code, kDone);
+  std::istringstream lines(got.out);
+  std::vector<std::string> all;
+  for (std::string line; std::getline(lines, line);) all.push_back(line);
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_THAT(all[0], HasSubstr("clean"));
+  EXPECT_THAT(all[1], HasSubstr("\\x1b[2J"));
+  EXPECT_THAT(all[2], HasSubstr("step 412 stopped before the optimizer: loss is NaN (rank 0). Weights are "
+                                "clean. Cause: log-of-zero."));
+  EXPECT_THAT(all[3], HasSubstr("unreadable"));
+  EXPECT_THAT(got.out, Not(HasSubstr("\x1b")));
+}
+
+TEST_F(Folder, ListOfNothing) {
+  EXPECT_EQ(ran({"list", path_.string()}).code, kDone);
+  EXPECT_EQ(ran({"list", (path_ / "none").string()}).code, kUnreadable);
+}
+
+}  // namespace
+}  // namespace finitude::cli

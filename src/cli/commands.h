@@ -1,0 +1,29 @@
+// One function per command, each in a file of its own; they take checked words and return an exit code.
+#pragma once
+
+#include <ostream>
+#include <string>
+
+#include "cli/cli.h"
+
+namespace finitude::cli {
+
+struct Console {
+  std::ostream& out;
+  std::ostream& err;
+  Screen screen;
+
+  // "finitude: WHAT", made printable: file names and messages come from outside.
+  void complain(const std::string& what) const;
+};
+
+struct ReportWords {
+  std::string file, html;  // html: where the page goes; empty: no page
+  bool json = false;
+};
+
+int report_command(const ReportWords& words, const Console& console);
+int dump_command(const std::string& file, const Console& console);
+int list_command(const std::string& folder, const Console& console);
+
+}  // namespace finitude::cli

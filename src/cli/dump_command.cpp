@@ -1,0 +1,71 @@
+// `dump FILE`: each op of a recorded step as one JSON line; a file of JSON lines is checked and passed
+// through.
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/input.h"
+#include "show/show.h"
+
+namespace finitude::cli {
+namespace {
+
+constexpr std::size_t kMaxLine = std::size_t{16} << 20;
+
+std::string one_line(const nlohmann::json& value) {
+  return value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+// JSON Lines: the first line that is not blank is an object by itself, and that object is no report.
+bool is_json_lines(const std::string& bytes) {
+  const std::size_t start = bytes.find_first_not_of(" \t\r\n");
+  if (start == std::string::npos) return false;
+  nlohmann::json first;
+  const std::string line = bytes.substr(start, bytes.find('\n', start) - start);
+  return line.size() <= kMaxLine && parse_json(line, first).empty() && first.is_object() &&
+         !first.contains("schema");
+}
+
+int pass_lines(const std::string& file, std::string_view bytes, const Console& console) {
+  for (std::size_t number = 1; !bytes.empty(); ++number) {
+    const std::size_t end = bytes.find('\n');
+    const std::string line(bytes.substr(0, end));
+    bytes.remove_prefix(end == std::string_view::npos ? bytes.size() : end + 1);
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    nlohmann::json value;
+    std::string reason = line.size() > kMaxLine ? "is longer than 16 MiB" : parse_json(line, value);
+    if (reason.empty() && !value.is_object()) reason = "is not a JSON object";
+    if (!reason.empty()) {
+      console.complain(file + " line " + std::to_string(number) + " " + reason);
+      return kUnreadable;
+    }
+    console.out << one_line(value);
+  }
+  return kDone;
+}
+
+}  // namespace
+
+int dump_command(const std::string& file, const Console& console) {
+  std::string bytes;
+  std::string reason = read_file(file, kMaxFile, bytes);
+  if (reason.empty() && is_json_lines(bytes)) return pass_lines(file, bytes, console);
+  nlohmann::json report;
+  if (reason.empty()) reason = parse_json(bytes, report);
+  if (reason.empty()) reason = show::problem(report);
+  if (!reason.empty()) {
+    console.complain(file + " " + reason);
+    return kUnreadable;
+  }
+  const auto trace = report.find("trace");
+  if (trace == report.end()) {
+    console.complain(file +
+                     " holds no trace: record one with `finitude run --level trace --report FILE ...`");
+    return kCannotHere;
+  }
+  for (const nlohmann::json& op : (*trace)["ops"]) console.out << one_line(op);
+  return kDone;
+}
+
+}  // namespace finitude::cli

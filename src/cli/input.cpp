@@ -1,0 +1,65 @@
+#include "cli/input.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "show/show.h"
+
+namespace finitude::cli {
+namespace {
+
+constexpr int kMaxDepth = 32;
+
+}  // namespace
+
+std::string read_file(const std::string& path, std::size_t limit, std::string& bytes) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return "is a folder";
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::string("cannot be opened") + (errno ? std::string(": ") + std::strerror(errno) : "");
+  bytes.clear();
+  std::string block(1 << 16, '\0');
+  while (file.read(block.data(), static_cast<std::streamsize>(block.size())), file.gcount() > 0) {
+    if (bytes.size() + static_cast<std::size_t>(file.gcount()) > limit)
+      return "is larger than " + std::to_string(limit >> 20) + " MiB";
+    bytes.append(block, 0, static_cast<std::size_t>(file.gcount()));
+  }
+  return file.bad() ? "cannot be read to its end" : "";
+}
+
+std::string parse_json(const std::string& bytes, nlohmann::json& value) {
+  bool deep = false;
+  const auto shallow = [&deep](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    deep = deep || depth > kMaxDepth;
+    return !deep;  // what lies deeper is not kept
+  };
+  try {
+    value = nlohmann::json::parse(bytes, shallow);
+  } catch (const nlohmann::json::exception& error) {
+    const std::string_view what = error.what();
+    const std::size_t name = what.find("] ");
+    return "is not JSON: " + std::string(name == std::string_view::npos ? what : what.substr(name + 2));
+  }
+  return deep ? "is nested deeper than " + std::to_string(kMaxDepth) : "";
+}
+
+std::string read_report(const std::string& path, std::size_t limit, nlohmann::json& report) {
+  std::error_code error;
+  std::string file = path, bytes;
+  if (std::filesystem::is_directory(path, error)) {
+    file = path + "/report.json";
+    if (!std::filesystem::exists(file, error)) return "is a folder without a report.json";
+  }
+  std::string reason = read_file(file, limit, bytes);
+  if (reason.empty()) reason = parse_json(bytes, report);
+  if (reason.empty()) {
+    reason = show::problem(report);
+    if (!reason.empty()) reason = "is not a report of schema 1: " + reason;
+  }
+  return reason;
+}
+
+}  // namespace finitude::cli

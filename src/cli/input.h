@@ -1,0 +1,22 @@
+// Files from outside, read with limits. Failures are values: one line saying why.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace finitude::cli {
+
+inline constexpr std::size_t kMaxFile = std::size_t{256} << 20;
+
+// Why it could not be read, or empty; then `bytes` holds all of it.
+std::string read_file(const std::string& path, std::size_t limit, std::string& bytes);
+
+// Strict JSON (no NaN, no comments), nested at most 32 deep. Why it is none, or empty.
+std::string parse_json(const std::string& bytes, nlohmann::json& value);
+
+// A checked report, from a file or from report.json in a folder. Why it is none, or empty.
+std::string read_report(const std::string& path, std::size_t limit, nlohmann::json& report);
+
+}  // namespace finitude::cli

@@ -1,0 +1,35 @@
+// Asks every rule and keeps the best finding.
+#include "explain/explain.h"
+
+#include <utility>
+
+#include "explain/evidence.h"
+
+namespace finitude::explain {
+
+namespace {
+
+Finding unknown(const Evidence& evidence) {
+  const Scene scene(evidence);
+  std::string text = "no rule explains this birth";
+  if (scene.op) text = scene.op->name + " makes a non-finite value, and no rule explains why";
+  if (evidence.trace.truncated) text += "; the trace is incomplete";
+  if (scene.op && !scene.op->captured)
+    text += "; its operands were not kept, so running it again in float64 could not be tried";
+  else if (!evidence.lab)
+    text += "; running it again in float64 and on single rows would tell more";
+  Finding result = finding(scene, "unknown", 0, text, "");
+  return result;
+}
+
+}  // namespace
+
+Finding explain(const Evidence& evidence) {
+  std::optional<Finding> best;
+  for (const auto& rule : rules())
+    if (auto found = rule->judge(evidence); found && (!best || found->score > best->score))
+      best = std::move(found);
+  return best ? *std::move(best) : unknown(evidence);
+}
+
+}  // namespace finitude::explain

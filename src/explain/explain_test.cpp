@@ -1,0 +1,273 @@
+// The machinery around the rules: competition, confidence, origins, and traces that make no sense.
+#include "explain/explain.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "explain/evidence.h"
+#include "explain/origin.h"
+#include "explain/trace_builder.h"
+
+namespace finitude::explain {
+namespace {
+
+using record::kNone;
+using sense::DType;
+
+// softmax -> log, with one zero; the shape of the design's example.
+record::OpId log_of_softmax(TraceBuilder* b) {
+  const auto logits = b->tensor({500, -500});
+  const auto p = b->tensor({1, 0});
+  b->op("aten::_softmax", {{"self", logits}}, {p});
+  return b->op("aten::log", {{"self", p}}, {b->tensor({0, -kInf})});
+}
+
+TEST(Explain, ConfirmedByEveryExperimentIsProven) {
+  TraceBuilder b;
+  b.born(log_of_softmax(&b)).rows = {1};
+  TableLab lab;
+  lab.answers = {{"clamp", {0, -27}}, {"float64", {0, -kInf}}, {"rows", {0}}};
+  b.lab = &lab;
+  const Finding f = b.explained();
+  EXPECT_EQ(f.cause_class, "log-of-zero");
+  EXPECT_EQ(f.confidence, "proven");
+  ASSERT_EQ(f.experiments.size(), 3u);
+  EXPECT_EQ(f.experiments[0].outcome, "finite");
+  EXPECT_EQ(f.experiments[1].outcome, "still -Inf");
+  EXPECT_EQ(f.experiments[2].name, "row 1 left out");
+  EXPECT_NE(f.text.find("softmax underflowed in float32"), std::string::npos) << f.text;
+  EXPECT_NE(f.text.find("1 zero in self at row 1"), std::string::npos) << f.text;
+  EXPECT_EQ(f.fix_file, "/user/model.py");
+  EXPECT_EQ(f.fix_line, 2);
+  EXPECT_NE(f.fix_text.find("F.log_softmax"), std::string::npos);
+}
+
+TEST(Explain, AContradictedExperimentCostsConfidenceAndScore) {
+  TraceBuilder b;
+  b.born(log_of_softmax(&b));
+  const int before = b.explained().score;
+  TableLab lab;
+  lab.answers = {{"clamp", {0, -kInf}}, {"float64", {0, -kInf}}};
+  b.lab = &lab;
+  const Finding f = b.explained();
+  EXPECT_EQ(f.confidence, "possible");
+  EXPECT_EQ(f.score, before - kContradiction);
+  EXPECT_FALSE(f.experiments[0].confirms);
+}
+
+TEST(Explain, WithoutALaboratoryTheStatisticsMakeItLikely) {
+  TraceBuilder b;
+  b.born(log_of_softmax(&b));
+  EXPECT_EQ(b.explained().confidence, "likely");
+}
+
+TEST(Explain, OneExperimentIsNotAProof) {
+  TraceBuilder b;
+  b.born(log_of_softmax(&b));
+  TableLab lab;
+  lab.answers = {{"clamp", {0, -27}}};
+  b.lab = &lab;
+  EXPECT_EQ(b.explained().confidence, "likely");
+}
+
+TEST(Explain, AnOpThatWasNotCapturedIsNotRun) {
+  TraceBuilder b;
+  const auto id = log_of_softmax(&b);
+  b.born(id);
+  b.trace.ops[id].captured = false;
+  TableLab lab;
+  lab.answers = {{"clamp", {0, -27}}, {"float64", {0, -kInf}}};
+  b.lab = &lab;
+  EXPECT_TRUE(b.explained().experiments.empty());
+  EXPECT_EQ(lab.runs, 0);
+}
+
+TEST(Explain, SaysUnknownWhereNoRuleSpeaks) {
+  TraceBuilder b;
+  b.born(b.op("aten::sin", {{"self", b.tensor({1, 2})}}, {b.tensor({kNaN, 1})}));
+  const Finding f = b.explained();
+  EXPECT_EQ(f.cause_class, "unknown");
+  EXPECT_EQ(f.confidence, "possible");
+  EXPECT_NE(f.text.find("aten::sin"), std::string::npos);
+}
+
+TEST(Explain, NoBirthAtAllIsUnknown) {
+  TraceBuilder b;
+  EXPECT_EQ(b.explained().cause_class, "unknown");
+}
+
+TEST(Explain, RuleNamesAreDistinctAndTheSkeletonIsNotAmongThem) {
+  std::set<std::string> names;
+  for (const auto& rule : rules()) EXPECT_TRUE(names.insert(rule->name()).second) << rule->name();
+  EXPECT_EQ(names.count("skeleton"), 0u);
+  EXPECT_EQ(names.size(), rules().size());
+}
+
+TEST(Explain, PlainNames) {
+  EXPECT_EQ(plain_name("aten::_foreach_div_"), "div");
+  EXPECT_EQ(plain_name("aten::_log_softmax"), "log_softmax");
+  EXPECT_EQ(plain_name("aten::log10"), "log10");
+  EXPECT_EQ(plain_name("SqrtBackward0"), "Sqrt");
+  EXPECT_EQ(plain_name("Backward"), "Backward");
+  EXPECT_EQ(plain_name(""), "");
+}
+
+TEST(Origin, ProducerIsTheLastWriterOfAnOverlappingSpanAndNoView) {
+  TraceBuilder b;
+  auto whole = b.tensor({1, 2, 3, 4});
+  const auto first = b.op("aten::mul", {}, {whole});
+  auto part = whole;
+  part.end = 8;
+  const auto second = b.op("aten::add_", {}, {part});
+  const auto view = b.op("aten::view", {{"self", whole}}, {whole});
+  b.trace.ops[view].is_view = true;
+  const auto reader = b.op("aten::log", {{"self", whole}}, {b.tensor({1})});
+  auto tail = whole;
+  tail.begin = 8;
+  EXPECT_EQ(producer(b.trace, reader, whole), second);
+  EXPECT_EQ(producer(b.trace, reader, tail), first);
+  EXPECT_EQ(producer(b.trace, first, whole), kNone);
+}
+
+TEST(Origin, AnEnclosingOpIsNotItsChildsProducer) {
+  TraceBuilder b;
+  const auto x = b.tensor({1});
+  const auto made = b.op("aten::mul", {}, {x});
+  const auto outer = b.op("aten::softplus", {{"self", x}}, {x});
+  const auto inner = b.op("aten::exp", {{"self", x}}, {b.tensor({1})});
+  std::swap(b.trace.ops[outer].end_order, b.trace.ops[inner].end_order);
+  EXPECT_EQ(producer(b.trace, inner, x), made);
+}
+
+TEST(Origin, ABadValueIsFollowedThroughCopiesToTheOpThatMadeIt) {
+  TraceBuilder b;
+  const auto made = b.tensor({0, -kInf}), cast = b.tensor({0, -kInf});
+  const auto log = b.op("aten::log", {{"self", b.tensor({1, 0})}}, {made});
+  b.op("aten::_to_copy", {{"self", made}}, {cast});
+  const auto reader = b.op("aten::mul", {{"self", cast}}, {b.tensor({0, kNaN})});
+  const BadOrigin origin = bad_origin(b.trace, reader, cast);
+  EXPECT_EQ(origin.op, log);
+  EXPECT_FALSE(origin.intended);
+}
+
+TEST(Origin, AnInfinityInTheCallIsIntended) {
+  TraceBuilder b;
+  const auto masked = b.tensor({1, -kInf});
+  b.op("aten::masked_fill", {{"self", b.tensor({1, 2})}}, {masked}, {TraceBuilder::scalar("value", -kInf)});
+  const auto reader = b.op("aten::mul", {{"self", masked}}, {b.tensor({0, kNaN})});
+  EXPECT_TRUE(bad_origin(b.trace, reader, masked).intended);
+}
+
+TEST(Origin, APartialFiniteWriteIsNotTheSourceOfABadValue) {
+  TraceBuilder b;
+  auto whole = b.tensor({kInf, 1});
+  const auto bad = b.op("aten::exp", {{"self", b.tensor({1000, 0})}}, {whole});
+  auto part = b.holding(whole, {5});
+  part.begin = 4;
+  b.op("aten::copy_", {{"self", part}, {"src", b.tensor({5})}}, {part});
+  const auto reader = b.op("aten::mul", {{"self", whole}}, {b.tensor({kInf, 1})});
+  EXPECT_EQ(bad_origin(b.trace, reader, whole).op, bad);
+}
+
+TEST(Origin, ExponentialsOverTheirSumAreASoftmax) {
+  TraceBuilder b;
+  const auto e = b.tensor({1, 0}), sum = b.tensor({1}), p = b.tensor({1, 0});
+  b.op("aten::exp", {{"self", b.tensor({0, -200})}}, {e});
+  b.op("aten::sum", {{"self", e}}, {sum});
+  b.op("aten::div", {{"self", e}, {"other", sum}}, {p});
+  const auto log = b.op("aten::log", {{"self", p}}, {b.tensor({0, -kInf})});
+  EXPECT_EQ(edge_origin(b.trace, log, p, 0).kind, EdgeKind::kSaturated);
+  EXPECT_EQ(edge_origin(b.trace, log, e, 0).kind, EdgeKind::kUnderflow);
+}
+
+TEST(Origin, OneMinusASaturatedProbabilityIsFollowedToTheSigmoid) {
+  TraceBuilder b;
+  const auto h = b.tensor({1, 0.5}), rest = b.tensor({0, 0.5});
+  const auto sigmoid = b.op("aten::sigmoid", {{"self", b.tensor({50, 0})}}, {h});
+  b.op("aten::rsub", {{"self", h}}, {rest}, {TraceBuilder::scalar("other", 1)});
+  const auto log = b.op("aten::log", {{"self", rest}}, {b.tensor({-kInf, -0.7})});
+  const EdgeOrigin origin = edge_origin(b.trace, log, rest, 0);
+  EXPECT_EQ(origin.op, sigmoid);
+  EXPECT_EQ(origin.kind, EdgeKind::kSaturated);
+}
+
+// A capsule is outside data: no index in it may be trusted.
+TEST(Explain, SenselessTracesAreSurvived) {
+  std::mt19937 random(7);
+  const auto pick = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
+  const char* names[] = {"aten::log",
+                         "aten::div",
+                         "aten::mul",
+                         "aten::exp",
+                         "aten::_softmax",
+                         "aten::std",
+                         "aten::sum",
+                         "aten::copy_",
+                         "aten::sub",
+                         "aten::pow",
+                         "aten::_ctc_loss",
+                         "aten::nll_loss_forward",
+                         "aten::linalg_eigh",
+                         "c10d::allreduce_",
+                         "SqrtBackward0",
+                         "Custom",
+                         "",
+                         "aten::empty",
+                         "aten::norm"};
+  const char* kinds[] = {"forward", "backward", "optimizer", "data", "state", "memory", ""};
+  const char* args[] = {"self", "other", "", "exponent"};
+  for (int round = 0; round < 3000; ++round) {
+    TraceBuilder b;
+    const auto id = [&] { return pick(4) == 0 ? kNone : pick(9); };
+    const auto use = [&] {
+      record::TensorUse u;
+      u.storage = id();
+      u.begin = static_cast<int>(pick(8)) - 2;
+      u.end = static_cast<int>(pick(8)) - 2;
+      u.dtype = static_cast<DType>(pick(12));
+      const double values[] = {0, 1, -1, kInf, -kInf, kNaN, 1e30, 1e-30, 300};
+      std::vector<double> some(pick(4));
+      for (auto& v : some) v = values[pick(9)];
+      u.health = health_of(some);
+      u.shape.assign(pick(3), static_cast<std::int64_t>(pick(4)) - 1);
+      u.written = pick(4) == 0;
+      u.arg = args[pick(4)];
+      return u;
+    };
+    for (std::uint32_t i = pick(4); i-- > 0;)
+      b.trace.storages.push_back({static_cast<record::Origin>(pick(7)), {}, id()});
+    for (std::uint32_t i = pick(8); i-- > 0;) {
+      record::Op op;
+      op.name = names[pick(19)];
+      op.is_node = pick(5) == 0;
+      op.is_view = pick(5) == 0;
+      op.allocates = pick(6) == 0;
+      op.phase = static_cast<record::Phase>(pick(4));
+      op.parent = id(), op.node = id(), op.forward = id(), op.stack = id();
+      op.end_order = pick(9);
+      for (std::uint32_t k = pick(4); k-- > 0;) op.inputs.push_back(use());
+      for (std::uint32_t k = pick(3); k-- > 0;) op.outputs.push_back(use());
+      if (pick(2))
+        op.scalars.push_back(
+            {"dim", "[99999999999", pick(2) ? std::optional<double>(1e300) : std::nullopt, pick(2) == 0});
+      b.trace.ops.push_back(op);
+    }
+    locate::Birth birth;
+    birth.op = id(), birth.node = id(), birth.forward = id(), birth.storage = id(), birth.absorbed_by = id(),
+    birth.first_reader = id();
+    birth.kind = kinds[pick(7)];
+    birth.rows.assign(pick(9), -5);
+    b.located.births = {birth};
+    TableLab lab;
+    if (pick(2)) b.lab = &lab;
+    const Finding f = b.explained();
+    EXPECT_FALSE(f.cause_class.empty());
+    EXPECT_TRUE(f.confidence == "proven" || f.confidence == "likely" || f.confidence == "possible")
+        << f.confidence;
+  }
+}
+
+}  // namespace
+}  // namespace finitude::explain

@@ -1,0 +1,263 @@
+// See origin.h.
+#include "explain/origin.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "explain/evidence.h"
+
+namespace finitude::explain {
+
+using record::kNone;
+using record::Op;
+using record::OpId;
+using record::TensorUse;
+using record::Trace;
+
+namespace {
+
+constexpr int kMaxSteps = 256;  // bounds every walk, also on a malformed trace
+
+bool overlaps(const TensorUse& written, const TensorUse& use) {
+  return written.storage == use.storage && written.begin < use.end && use.begin < written.end;
+}
+
+bool wrote(const Op& op, const TensorUse& use) {
+  const auto hits = [&](const TensorUse& written) { return overlaps(written, use); };
+  if (std::any_of(op.outputs.begin(), op.outputs.end(), hits)) return true;
+  return std::any_of(op.inputs.begin(), op.inputs.end(),
+                     [&](const TensorUse& in) { return in.written && hits(in); });
+}
+
+bool has(const TensorUse& use, double edge) { return Operand{&use, nullptr}.has(edge); }
+
+// The tensor input in which the edge value is most common; null if it is in none.
+const TensorUse* richest(const Op& op, double edge) {
+  const TensorUse* best = nullptr;
+  double best_share = 0;
+  for (const auto& use : op.inputs) {
+    if (use.dtype == sense::DType::kOther || !has(use, edge)) continue;
+    const double share =
+        edge == 0 ? double(use.health.zero) / double(std::max<std::uint64_t>(use.health.numel, 1)) : 1;
+    if (!best || share > best_share) best = &use, best_share = share;
+  }
+  return best;
+}
+
+// Exponentials over their own sum: a softmax written by hand.
+bool divides_by_own_sum(const Trace& trace, OpId id, const Op& div) {
+  const Operand numerator = operand(div, "self", 0), denominator = operand(div, "other", 1);
+  if (!numerator.tensor || !denominator.tensor) return false;
+  const TensorUse* at = denominator.tensor;
+  OpId reader = id;
+  for (int step = 0; step < 8; ++step) {
+    const OpId made = producer(trace, reader, *at);
+    if (made == kNone) return false;
+    const Op& op = trace.ops[made];
+    if (plain_name(op.name) == "sum")
+      return !op.inputs.empty() && op.inputs.front().storage == numerator.tensor->storage;
+    const TensorUse* from = is_carrier(op) ? carried(op) : nullptr;
+    if (!from) return false;
+    at = from, reader = made;
+  }
+  return false;
+}
+
+// What one op on the way back says: the walk goes on at `next` (looking for `edge`), or ends with `kind`.
+struct Step {
+  const TensorUse* next = nullptr;
+  double edge = 0;
+  EdgeKind kind = EdgeKind::kGiven;
+  double epsilon = 0;
+};
+
+Step through(const TensorUse* next, double edge, EdgeKind otherwise) { return {next, edge, otherwise, 0}; }
+
+Step step_sum(const Trace& trace, const Op& op, const std::string& name, double edge) {
+  const Operand self = operand(op, "self", 0), other = operand(op, "other", 1);
+  const auto number = constant(trace, other);
+  const double smallest = sense::info(result_dtype(op)).min_normal;
+  if (edge == 0 && number && *number != 0 && std::fabs(*number) < smallest && self.zeros() > 0)
+    return {nullptr, 0, EdgeKind::kEpsilonLost, *number};
+  if (edge == 0 && name != "add") {  // c - x and x - c are 0 where x is c
+    const bool left = is_constant(trace, self);
+    const Operand& variable = left ? other : self;
+    const Operand& fixed = left ? self : other;
+    const double value =
+        constant(trace, fixed).value_or(1);  // integers do not show: 1 is what is subtracted from
+    if (is_constant(trace, fixed) && std::fabs(value) == 1 && variable.tensor && has(*variable.tensor, value))
+      return through(variable.tensor, value, EdgeKind::kCancelled);
+  }
+  const bool all_zero = self.zeros() > 0 && (!other || other.zeros() > 0);
+  return through(edge == 0 && all_zero ? self.tensor : nullptr, 0, EdgeKind::kCancelled);
+}
+
+Step step_back(const Trace& trace, const Op& op, double edge) {
+  const std::string name = plain_name(op.name);
+  const Operand self = operand(op, "self", 0);
+  if (is_carrier(op)) {
+    const TensorUse* from = carried(op);
+    if (from && has(*from, edge)) return through(from, edge, EdgeKind::kGiven);
+    const bool rounded =
+        from && from->health.ok() && from->dtype != result_dtype(op) && from->dtype != sense::DType::kOther;
+    return {nullptr, 0,
+            !rounded    ? EdgeKind::kGiven
+            : edge == 0 ? EdgeKind::kUnderflow
+                        : EdgeKind::kSaturated,
+            0};
+  }
+  if (one_of(name, {"exp", "exp2"})) {
+    const bool finite = self && !self.has_inf();
+    return {nullptr, 0, edge == 0 && finite ? EdgeKind::kUnderflow : EdgeKind::kGiven, 0};
+  }
+  if (one_of(name, {"softmax", "safe_softmax", "sigmoid", "hardsigmoid", "erfc", "ndtr", "softplus"}))
+    return {nullptr, 0, self.has_inf() ? EdgeKind::kGiven : EdgeKind::kSaturated, 0};
+  if (one_of(name, {"tanh", "erf", "expm1"}))  // 0 at 0, saturated at 1 and -1
+    return edge == 0 ? through(richest(op, 0), 0, EdgeKind::kUnderflow)
+                     : Step{nullptr, 0, EdgeKind::kSaturated, 0};
+  if (name == "neg") return through(richest(op, -edge), -edge, EdgeKind::kGiven);
+  if (one_of(name, {"clamp", "clamp_min", "clamp_max", "clip", "hardtanh"})) {
+    if (const auto* next = richest(op, edge)) return through(next, edge, EdgeKind::kGiven);
+    for (const char* bound : {"min", "max"}) {
+      const auto number = constant(trace, operand(op, bound, 9));
+      if (number && *number != edge && std::fabs(*number - edge) < 1e-2)
+        return {nullptr, 0, EdgeKind::kEpsilonLost, *number};
+    }
+    return {};
+  }
+  if (one_of(name, {"add", "sub", "rsub"})) return step_sum(trace, op, name, edge);
+  if (edge != 0) return {};
+  if (one_of(name, {"mul", "pow", "square", "prod", "cumprod", "addcmul", "float_power"}))
+    return through(richest(op, 0), 0, EdgeKind::kUnderflow);
+  if (one_of(name, {"div", "true_divide", "reciprocal", "rsqrt"})) {
+    if (self.zeros() > 0) return through(self.tensor, 0, EdgeKind::kGiven);
+    return {nullptr, 0, bad_input(op) ? EdgeKind::kGiven : EdgeKind::kUnderflow, 0};
+  }
+  if (one_of(name, {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "matmul", "linear", "sum", "mean",
+                    "cumsum", "logsumexp"}))
+    return through(richest(op, 0), 0, EdgeKind::kCancelled);
+  if (one_of(name, {"norm", "linalg_vector_norm"})) return through(richest(op, 0), 0, EdgeKind::kUnderflow);
+  if (one_of(name, {"sqrt", "abs", "amax", "amin", "max", "min", "maximum", "minimum", "relu", "threshold",
+                    "where"}))
+    return through(richest(op, 0), 0, EdgeKind::kGiven);
+  return {};
+}
+
+// exp of a log-probability is the softmax or sigmoid itself.
+bool of_log_probability(const Trace& trace, OpId id) {
+  const Operand self = operand(trace.ops[id], "self", 0);
+  const OpId made = self.tensor ? producer(trace, id, *self.tensor) : kNone;
+  return made != kNone &&
+         one_of(plain_name(trace.ops[made].name), {"log_softmax", "log_sigmoid", "log_sigmoid_forward"});
+}
+
+}  // namespace
+
+namespace {
+
+// A partial write of finite values cannot be where a bad value of `use` came from.
+bool cannot_be_source(const Op& op, const TensorUse& use) {
+  for (const auto& written : op.outputs)
+    if (overlaps(written, use) &&
+        (!written.health.ok() || (written.dense && written.begin <= use.begin && written.end >= use.end)))
+      return false;
+  return !op.allocates;
+}
+
+OpId last_writer(const Trace& trace, OpId reader, const TensorUse& use, bool of_bad_value) {
+  if (use.storage == kNone || reader > trace.ops.size()) return kNone;
+  // Downwards by start: of nested ops that wrote the same memory, the innermost comes first.
+  for (OpId id = reader; id-- > 0;) {
+    const Op& op = trace.ops[id];
+    if (op.is_node || op.is_view) continue;
+    if (reader < trace.ops.size() && op.end_order > trace.ops[reader].end_order)
+      continue;  // it encloses the reader
+    if (wrote(op, use) && !(of_bad_value && cannot_be_source(op, use))) return id;
+  }
+  return kNone;
+}
+
+}  // namespace
+
+OpId producer(const Trace& trace, OpId reader, const TensorUse& use) {
+  return last_writer(trace, reader, use, false);
+}
+
+bool is_carrier(const Op& op) {
+  if (op.is_view) return true;
+  return one_of(plain_name(op.name), {"clone",          "copy",          "to",
+                                      "to_copy",        "contiguous",    "detach",
+                                      "lift_fresh",     "expand",        "reshape",
+                                      "unsafe_view",    "index",         "index_select",
+                                      "gather",         "take",          "cat",
+                                      "stack",          "repeat",        "repeat_interleave",
+                                      "flip",           "roll",          "masked_select",
+                                      "select_scatter", "slice_scatter", "constant_pad_nd",
+                                      "type_as",        "float",         "half"});
+}
+
+const TensorUse* carried(const Op& op) {
+  const TensorUse* first = nullptr;
+  const bool overwrites = plain_name(op.name) == "copy";
+  for (const auto& use : op.inputs) {
+    if (use.dtype == sense::DType::kOther) continue;
+    if (overwrites && use.written) continue;  // copy_: the old contents do not matter
+    if (use.arg == "src") return &use;
+    if (!first || (!use.health.ok() && first->health.ok())) first = &use;
+  }
+  return first;
+}
+
+BadOrigin bad_origin(const Trace& trace, OpId reader, const TensorUse& use) {
+  BadOrigin origin;
+  const TensorUse* at = &use;
+  for (int step = 0; step < kMaxSteps; ++step) {
+    const OpId made = last_writer(trace, reader, *at, true);
+    if (made == kNone) {
+      origin.storage = at->storage;
+      origin.intended = at->storage < trace.storages.size() &&
+                        trace.storages[at->storage].origin == record::Origin::kConstant;
+      return origin;
+    }
+    const Op& op = trace.ops[made];
+    const TensorUse* next = bad_input(op);
+    if (!next) {
+      if (!bad_output(op)) {  // written finite, read bad: no op did that
+        origin.storage = at->storage;
+        return origin;
+      }
+      origin.op = made;
+      origin.intended = !inputs_finite(op);  // a non-finite number in the call
+      return origin;
+    }
+    at = next, reader = made;
+  }
+  return origin;
+}
+
+EdgeOrigin edge_origin(const Trace& trace, OpId reader, const TensorUse& use, double edge) {
+  EdgeOrigin origin;
+  const TensorUse* at = &use;
+  bool over_own_sum = false;
+  for (int steps = 0; steps < kMaxSteps; ++steps) {
+    const OpId made = producer(trace, reader, *at);
+    if (made == kNone) return {};
+    const Op& op = trace.ops[made];
+    if (edge == 0 && plain_name(op.name) == "div")
+      over_own_sum = over_own_sum || divides_by_own_sum(trace, made, op);
+    const Step step = step_back(trace, op, edge);
+    origin.op = made;
+    origin.half = sense::is_half(result_dtype(op));
+    if (!step.next) {
+      const bool probability =
+          step.kind == EdgeKind::kUnderflow && (over_own_sum || of_log_probability(trace, made));
+      origin.kind = probability ? EdgeKind::kSaturated : step.kind;
+      origin.epsilon = step.epsilon;
+      return origin;
+    }
+    at = step.next, edge = step.edge, reader = made;
+  }
+  return {};
+}
+
+}  // namespace finitude::explain

@@ -1,0 +1,44 @@
+// Where a value came from: back through the trace from an op's input to the op that made it what it is.
+#pragma once
+
+#include <string_view>
+
+#include "record/trace.h"
+
+namespace finitude::explain {
+
+// The last op that ended before `reader` began and wrote part of what `use` covers; the innermost one. kNone:
+// none traced.
+record::OpId producer(const record::Trace& trace, record::OpId reader, const record::TensorUse& use);
+
+// Passes values on unchanged but for rounding: views, copies, casts, gathers of existing elements.
+bool is_carrier(const record::Op& op);
+// The tensor input a carrier takes its values from.
+const record::TensorUse* carried(const record::Op& op);
+
+// The op that turned finite values into a non-finite one, upstream of `use`.
+struct BadOrigin {
+  record::OpId op = record::kNone;            // kNone: it came from outside the trace
+  record::StorageId storage = record::kNone;  // then: what carried it
+  bool intended = false;                      // a number in the program (a mask, an initial value)
+};
+BadOrigin bad_origin(const record::Trace& trace, record::OpId reader, const record::TensorUse& use);
+
+// How an exact 0 (or an exact 1 or -1, one step from a 0) came to be.
+enum class EdgeKind {
+  kGiven,        // data, a parameter, a mask, a count, a relu: a zero like any other number
+  kUnderflow,    // finite non-zero inputs whose result is below the range: exp, products, powers, a cast
+  kSaturated,    // a function that ends at the edge: softmax, sigmoid, tanh, exponentials over their sum
+  kCancelled,    // a difference of equal numbers
+  kEpsilonLost,  // 0 + epsilon, where the epsilon rounds to 0 in the format
+};
+struct EdgeOrigin {
+  EdgeKind kind = EdgeKind::kGiven;
+  record::OpId op = record::kNone;
+  bool half = false;   // the op's result is in half precision
+  double epsilon = 0;  // kEpsilonLost
+};
+EdgeOrigin edge_origin(const record::Trace& trace, record::OpId reader, const record::TensorUse& use,
+                       double edge);
+
+}  // namespace finitude::explain

@@ -1,0 +1,26 @@
+// Did finite operands go beyond the range of the format, judged by how large they were.
+#pragma once
+
+#include <optional>
+
+#include "explain/evidence.h"
+
+namespace finitude::explain {
+
+struct RangeExcess {
+  bool exponential = false;  // exp and its kin: the argument is what was too large
+  double argument = 0;       // exponential: its largest magnitude on the side that overflows
+  double largest = 0;        // absmax over the operands
+  double limit = 0;          // largest finite value of the result's format
+  sense::DType dtype = sense::DType::kOther;
+  bool division = false;  // a small non-zero denominator
+};
+
+// Finite operands, a non-finite result, no operand at a point where the op has no value, and operands large
+// enough that the result, or an intermediate one, can exceed the limit. Nothing otherwise.
+std::optional<RangeExcess> find_excess(const record::Op& op);
+
+// The largest argument of exp that stays finite in this format (88.7 in float32).
+double largest_exponent(sense::DType dtype);
+
+}  // namespace finitude::explain

@@ -1,0 +1,70 @@
+// NaN or Inf that came with the batch, or was made while the batch was prepared.
+#include "explain/origin.h"
+#include "explain/probe.h"
+#include "explain/rules/rules.h"
+
+namespace finitude::explain {
+namespace {
+
+std::string amount(const sense::Health& health) {
+  if (health.nan == 0) return counted(health.inf(), "infinite value");
+  return std::to_string(health.nan) + " NaN" +
+         (health.inf() ? " and " + counted(health.inf(), "infinite value") : "");
+}
+
+std::string called(const record::Trace& trace, record::StorageId storage) {
+  if (storage >= trace.storages.size() || trace.storages[storage].name.empty()) return "the batch";
+  return trace.storages[storage].name;
+}
+
+// The birth's own op read a bad value that the loader handed over.
+const record::TensorUse* read_from_batch(const Scene& s, record::StorageId& storage) {
+  if (!s.op) return nullptr;
+  const auto* bad = bad_input(*s.op);
+  if (!bad) return nullptr;
+  const BadOrigin origin = bad_origin(s.trace, s.birth.op, *bad);
+  if (origin.op != record::kNone || origin.storage >= s.trace.storages.size()) return nullptr;
+  storage = origin.storage;
+  return s.trace.storages[storage].origin == record::Origin::kBatch ? bad : nullptr;
+}
+
+class BadData : public Rule {
+ public:
+  const char* name() const override { return "bad-data"; }
+
+  std::optional<Finding> judge(const Evidence& evidence) const override {
+    const Scene s(evidence);
+    record::StorageId storage = s.birth.storage;
+    const record::TensorUse* bad = read_from_batch(s, storage);
+    const bool data = s.birth.kind == "data";
+    if (!data && !bad) return std::nullopt;
+    std::string text,
+        fix = "filter or fill such values when the batch is made; masking after arithmetic is too late";
+    int score = bad ? kScoreOneMeaning - 10 : kScoreOrigin;
+    if (data && s.op &&
+        !bad) {  // how it went wrong there may be known better: then that rule's class is more use
+      text = "made while the batch was prepared, by " + s.op->name + at_rows(s.birth);
+      fix = "guard this line of the data pipeline; where it works in place on stored data, work on a copy";
+      score = kScoreRange + 50;
+    } else {
+      if (!bad && s.birth.first_reader < s.trace.ops.size())
+        bad = bad_input(s.trace.ops[s.birth.first_reader]);
+      text = called(s.trace, storage) + " already holds " + (bad ? amount(bad->health) : "NaN or Inf") +
+             at_rows(s.birth);
+    }
+    Finding result = finding(s, "bad-data", score, text, fix);
+    Probe probe(s, s.birth.op);
+    if (bad && !data) {
+      probe.without_rows();
+      probe.again();
+    }
+    probe.conclude(result, true);
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> bad_data() { return std::make_unique<BadData>(); }
+
+}  // namespace finitude::explain

@@ -1,0 +1,94 @@
+// A factorisation, inverse or determinant of a singular matrix, and the gradient of eigen- or singular
+// vectors where eigenvalues coincide.
+#include "explain/probe.h"
+#include "explain/rules/rules.h"
+
+namespace finitude::explain {
+namespace {
+
+bool is_decomposition(const std::string& name) {
+  return one_of(name, {"linalg_eigh", "linalg_eig", "linalg_eigvals", "linalg_svd", "svd", "symeig",
+                       "linalg_qr", "qr", "linalg_lstsq", "LinalgEigh", "LinalgEig", "LinalgSvd", "LinalgQr",
+                       "Svd", "Symeig", "Qr", "LinalgLstsq"});
+}
+
+bool is_solve(const std::string& name) {
+  return one_of(name, {"linalg_inv",
+                       "linalg_inv_ex",
+                       "inverse",
+                       "linalg_solve",
+                       "linalg_solve_ex",
+                       "linalg_solve_triangular",
+                       "triangular_solve",
+                       "cholesky",
+                       "linalg_cholesky",
+                       "linalg_cholesky_ex",
+                       "cholesky_solve",
+                       "cholesky_inverse",
+                       "linalg_slogdet",
+                       "slogdet",
+                       "logdet",
+                       "linalg_det",
+                       "det",
+                       "linalg_lu",
+                       "linalg_lu_factor",
+                       "linalg_lu_factor_ex",
+                       "linalg_lu_solve",
+                       "lu_solve",
+                       "linalg_ldl_solve",
+                       "linalg_pinv",
+                       "pinverse",
+                       "LinalgInvEx",
+                       "LinalgSolveEx",
+                       "LinalgSolveTriangular",
+                       "TriangularSolve",
+                       "LinalgCholeskyEx",
+                       "Cholesky",
+                       "CholeskySolve",
+                       "CholeskyInverse",
+                       "LinalgSlogdet",
+                       "LinalgDet",
+                       "LinalgLuSolve"});
+}
+
+class DegenerateLinalg : public Rule {
+ public:
+  const char* name() const override { return "degenerate-linalg"; }
+
+  std::optional<Finding> judge(const Evidence& evidence) const override {
+    const Scene s(evidence);
+    const auto* bad = s.op ? bad_output(*s.op) : nullptr;
+    if (!bad || (s.backward && s.forward_bad())) return std::nullopt;
+    const std::string node = s.node ? plain_name(s.node->name) : std::string();
+    std::string op = s.backward ? node : plain_name(s.first->name);
+    // The failing op may be a part of the decomposition.
+    for (record::OpId id = s.birth.op, depth = 0; !s.backward && id < s.trace.ops.size() && depth < 8;
+         ++depth, id = s.trace.ops[id].parent)
+      if (const std::string outer = plain_name(s.trace.ops[id].name);
+          is_decomposition(outer) || is_solve(outer))
+        op = outer;
+    const bool decomposition = is_decomposition(op);
+    if (!decomposition && !is_solve(op)) return std::nullopt;
+    if (!s.backward && !inputs_finite(*s.first)) return std::nullopt;
+    const std::string text =
+        s.backward && decomposition
+            ? "the gradient of " + op +
+                  " divides by differences of eigenvalues (or singular values) that coincide"
+            : op + " of a matrix that is singular, or so close to it that this format cannot tell";
+    const std::string fix =
+        s.backward && decomposition
+            ? "use only the eigenvalues, or add a small random diagonal to separate them"
+            : "add a multiple of the identity to the matrix, or torch.linalg.lstsq / pinv";
+    Finding result = finding(s, "degenerate-linalg", kScoreOneMeaning, text, fix);
+    Probe probe(s, s.birth.op);
+    probe.again();  // float64 settles nothing: it may invert a matrix that is singular for float32
+    probe.conclude(result, s.backward);
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> degenerate_linalg() { return std::make_unique<DegenerateLinalg>(); }
+
+}  // namespace finitude::explain

@@ -1,0 +1,64 @@
+// x / 0 and 0 / 0: div, reciprocal, rsqrt, a negative power, remainder. Also the normalising of a zero
+// vector.
+#include "explain/origin.h"
+#include "explain/probe.h"
+#include "explain/rules/rules.h"
+#include "explain/singular.h"
+
+namespace finitude::explain {
+namespace {
+
+// What the zero is, by the op that made it.
+std::string what_is_zero(const Scene& s, const Point& point) {
+  if (!point.operand.tensor) return {};
+  const record::OpId made = producer(s.trace, s.culprit, *point.operand.tensor);
+  if (made == record::kNone) return {};
+  const std::string name = plain_name(s.trace.ops[made].name);
+  if (one_of(name, {"norm", "linalg_vector_norm"})) return ": the norm of a zero vector";
+  if (one_of(name, {"amax", "max", "abs"})) return ": the largest magnitude of an all-zero tensor";
+  if (one_of(name, {"std", "var", "sqrt"})) return ": a spread of zero";
+  if (one_of(name, {"count_nonzero"}) ||
+      (name == "sum" && s.trace.ops[made].inputs.size() == 1 &&
+       s.trace.ops[made].inputs[0].health.zero == s.trace.ops[made].inputs[0].health.numel))
+    return ": a count or sum over nothing";
+  return {};
+}
+
+class DivisionByZero : public Rule {
+ public:
+  const char* name() const override { return "division-by-zero"; }
+
+  std::optional<Finding> judge(const Evidence& evidence) const override {
+    const Scene s(evidence);
+    if (!s.first || !bad_output(*s.first)) return std::nullopt;
+    // In backward of a finite forward value, a zero denominator is a derivative at an edge (domain-edge)
+    // unless the forward op was itself a division.
+    if (s.backward && s.culprit == s.birth.op && s.node && is_builtin_node(*s.node) &&
+        !one_of(plain_name(s.node->name), {"Div", "Reciprocal", "Rsqrt", "Addcdiv"}))
+      return std::nullopt;
+    const auto point = find_point(*s.first);
+    if (!point || point->kind != PointKind::kDivide) return std::nullopt;
+    const auto* bad = bad_output(*s.first);
+    const bool zero_over_zero = bad->health.nan > 0;
+    std::string text = zero_over_zero ? "0 / 0" : "division by zero";
+    text += what_is_zero(s, *point) + " (the denominator holds " + zeros_of(point->operand) +
+            (s.culprit == s.birth.op ? at_rows(s.birth) : "") + ")" + hidden_by(s);
+    std::string fix = point->operand.numel() <= 1 ? "clamp the denominator, e.g. .clamp(min=1) for a count"
+                                                  : "clamp the denominator or add an epsilon to it";
+    if (s.birth.absorbed_by != record::kNone || s.backward)
+      fix += ", before the division: a mask after it does not protect the gradient";
+    Finding result = finding(s, "division-by-zero", kScorePoint, text, fix);
+    Probe probe(s, s.culprit);
+    probe.zeros_replaced(point->arg);
+    probe.in_float64(false);
+    probe.without_rows();
+    probe.conclude(result, true);
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> division_by_zero() { return std::make_unique<DivisionByZero>(); }
+
+}  // namespace finitude::explain

@@ -1,0 +1,109 @@
+// A value or derivative at the edge of the domain: atanh(1), and in backward sqrt, norm, std or pow at 0,
+// acos at 1, atan2 at the origin, where the forward value is finite.
+#include <cmath>
+
+#include "explain/probe.h"
+#include "explain/rules/rules.h"
+#include "explain/singular.h"
+
+namespace finitude::explain {
+namespace {
+
+struct Edge {
+  double at;
+  const char* fix;
+};
+
+std::optional<Edge> pole_of(const std::string& op, const Operand& x) {
+  if (one_of(op, {"atanh", "arctanh", "erfinv", "special_erfinv"}) && (x.has(1) || x.has(-1)))
+    return Edge{x.has(1) ? 1.0 : -1.0, "clamp the argument to (-1 + eps, 1 - eps)"};
+  if (one_of(op, {"lgamma", "digamma", "polygamma", "mvlgamma"}) && x.has(0))
+    return Edge{0, "clamp the argument above zero"};
+  return std::nullopt;
+}
+
+std::string edge_fix(const std::string& node) {
+  if (node == "Sqrt")
+    return "an epsilon inside the root: sqrt(x + eps), or torch.linalg.vector_norm for a norm";
+  if (node == "Pow") return "an epsilon in the base: (x + eps) ** p, or an exponent of at least 1";
+  if (one_of(node, {"Acos", "Asin", "Atanh", "Acosh"}))
+    return "clamp the argument away from the edge, e.g. to [-1 + eps, 1 - eps]";
+  if (one_of(node, {"Atan2", "Angle", "Hypot"}))
+    return "replace (0, 0) with torch.where before the call, not after it";
+  if (one_of(node, {"Norm", "LinalgVectorNorm", "Cdist", "Dist", "Std", "StdMean"}))
+    return "keep the argument away from zero: add an epsilon, or sqrt(sum of squares + eps)";
+  return "keep the argument away from the edge with an epsilon or a clamp";
+}
+
+std::string lowered(std::string name) {
+  for (char& c : name) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return name;
+}
+
+std::optional<Finding> value_at_edge(const Scene& s) {
+  const std::string op = plain_name(s.first->name);
+  const Operand x = operand(*s.first, "self", 0);
+  const auto* bad = bad_output(*s.first);
+  if (!bad || !x || bad->health.inf() == 0) return std::nullopt;
+  const auto edge = pole_of(op, x);
+  if (!edge) return std::nullopt;
+  Finding result =
+      finding(s, "domain-edge", kScorePoint,
+              op + " at " + figure(edge->at) + ", the edge of its domain" + at_rows(s.birth) + hidden_by(s),
+              edge->fix);
+  Probe probe(s, s.culprit);
+  Variant inside;
+  inside.clamp_arg = "self";
+  inside.clamp_min = edge->at == 0 ? 1e-3 : -1 + 1e-3;
+  if (edge->at != 0) inside.clamp_max = 1 - 1e-3;
+  probe.finite_if("self clamped away from the edge", inside);
+  probe.in_float64(false);
+  probe.without_rows();
+  probe.conclude(result, true);
+  return result;
+}
+
+class DomainEdge : public Rule {
+ public:
+  const char* name() const override { return "domain-edge"; }
+
+  std::optional<Finding> judge(const Evidence& evidence) const override {
+    const Scene s(evidence);
+    if (!s.first) return std::nullopt;
+    if (!s.backward || s.culprit != s.birth.op) return value_at_edge(s);
+    if (!s.node || !is_builtin_node(*s.node) || s.forward_bad()) return std::nullopt;
+    const std::string node = plain_name(s.node->name);
+    // Divisions and logs at their point are classes of their own.
+    if (one_of(node,
+               {"Div", "Reciprocal", "Rsqrt", "Addcdiv", "Log", "Log2", "Log10", "Log1P", "Xlogy", "Logit"}))
+      return std::nullopt;
+    const bool known =
+        one_of(node, {"Sqrt", "Pow", "Acos", "Asin", "Atanh", "Acosh", "Atan2", "Angle", "Norm", "Hypot",
+                      "LinalgVectorNorm", "Cdist", "Dist", "Std", "StdMean", "Erfinv"});
+    const auto point = find_point(*s.op);
+    const Operand x = s.forward ? operand(*s.forward, "self", 0) : Operand{};
+    const bool at_edge = x && (x.has(0) || x.has(1) || x.has(-1));
+    if (!point && !(known && at_edge && bad_output(*s.op) && !bad_input(*s.op))) return std::nullopt;
+    std::string text = "the derivative of " + (s.forward ? plain_name(s.forward->name) : lowered(node)) +
+                       " at the edge of its domain is infinite";
+    if (x)
+      text +=
+          ": its argument has " + (x.zeros() ? counted(x.zeros(), "zero") : "the value " + figure(x.max()));
+    else if (point)
+      text += ": " + counted(point->operand.zeros(), "zero") + " in the denominator of " + s.op->name;
+    text += at_rows(s.birth) + hidden_by(s) + "; the forward value is finite, the gradient is not";
+    Finding result = finding(s, "domain-edge", known ? kScorePoint : kScorePoint - 40, text, edge_fix(node));
+    Probe probe(s, s.birth.op);
+    if (point) probe.zeros_replaced(point->arg);
+    probe.in_float64(false);
+    probe.without_rows();
+    probe.conclude(result, known);
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> domain_edge() { return std::make_unique<DomainEdge>(); }
+
+}  // namespace finitude::explain

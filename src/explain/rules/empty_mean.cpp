@@ -1,0 +1,53 @@
+// The mean of nothing: an empty tensor, or a loss whose every target is ignored. A division by zero inside
+// the op.
+#include "explain/probe.h"
+#include "explain/rules/rules.h"
+
+namespace finitude::explain {
+namespace {
+
+class EmptyMean : public Rule {
+ public:
+  const char* name() const override { return "empty-mean"; }
+
+  std::optional<Finding> judge(const Evidence& evidence) const override {
+    const Scene s(evidence);
+    if (!s.op || s.backward) return std::nullopt;
+    // torch.mean divides in a child op: look at the birth and the ops around it.
+    record::OpId id = s.birth.op;
+    for (int depth = 0; id < s.trace.ops.size() && depth < 8; ++depth, id = s.trace.ops[id].parent) {
+      const record::Op& op = s.trace.ops[id];
+      if (op.is_node || op.outputs.empty() || op.inputs.empty() || bad_input(op)) continue;
+      const std::string name = plain_name(op.name);
+      std::string text, fix;
+      if (name.starts_with("nll_loss") && name.find("backward") == std::string::npos) {
+        if (op.outputs.front().health.nan == 0) continue;
+        if (op.outputs.size() > 1 && op.outputs[1].health.zero == 0)
+          continue;  // total weight of the valid targets
+        text =
+            "the mean over valid targets of a batch that has none: every target is ignored (total weight 0), "
+            "0 / 0";
+        fix = "skip such a batch, or reduction='sum' divided by max(count, 1)";
+      } else if (one_of(name, {"mean", "nanmean", "std", "var", "std_mean", "var_mean"})) {
+        if (op.inputs.front().health.numel != 0 || op.outputs.front().health.nan == 0) continue;
+        text = name + " of an empty tensor: 0 / 0";
+        fix = "skip it when nothing is selected, or sum() / max(count, 1)";
+      } else {
+        continue;
+      }
+      Finding result = finding(s, "division-by-zero", kScoreOneMeaning, text, fix);
+      Probe probe(s, id);
+      probe.in_float64(false);
+      probe.again();
+      probe.conclude(result, true);
+      return result;
+    }
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> empty_mean() { return std::make_unique<EmptyMean>(); }
+
+}  // namespace finitude::explain

@@ -1,0 +1,46 @@
+// exp, exp2, expm1, sinh or cosh of an argument too large for the format.
+#include "explain/probe.h"
+#include "explain/range.h"
+#include "explain/rules/rules.h"
+
+namespace finitude::explain {
+namespace {
+
+class ExpOverflow : public Rule {
+ public:
+  const char* name() const override { return "exp-overflow"; }
+
+  std::optional<Finding> judge(const Evidence& evidence) const override {
+    const Scene s(evidence);
+    const auto excess = s.first ? find_excess(*s.first) : std::nullopt;
+    if (!excess || !excess->exponential) return std::nullopt;
+    const double edge = largest_exponent(excess->dtype);
+    const std::string op = plain_name(s.first->name);
+    std::string text = op + " of " + figure(excess->argument) + " is beyond " + dtype_name(excess->dtype) +
+                       ", which ends at exp(" + figure(edge) + ")" +
+                       (s.culprit == s.birth.op ? at_rows(s.birth) : "") + hidden_by(s);
+    std::string fix =
+        "bound the argument: clamp it, subtract its maximum (torch.softmax, torch.logsumexp), or use "
+        "F.softplus";
+    if (s.birth.absorbed_by != record::kNone)
+      fix = "double where: clamp or replace the argument before " + op + " as well, e.g. " + op +
+            "(x.clamp(max=0)) for the branch x <= 0";
+    Finding result = finding(s, "exp-overflow", kScoreRange + 20, text, fix);
+    Probe probe(s, s.culprit);
+    Variant bounded;
+    bounded.clamp_arg = "self";
+    bounded.clamp_min = 1 - edge;
+    bounded.clamp_max = edge - 1;
+    probe.finite_if("self clamped at " + figure(edge - 1), bounded);
+    if (excess->argument < 700) probe.in_float64(true);
+    probe.without_rows();
+    probe.conclude(result, true);
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> exp_overflow() { return std::make_unique<ExpOverflow>(); }
+
+}  // namespace finitude::explain

@@ -1,0 +1,82 @@
+// softmax, log_softmax or logsumexp over a row in which every element is -Inf, in forward or in backward.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+
+#include "explain/probe.h"
+#include "explain/rules/rules.h"
+
+namespace finitude::explain {
+namespace {
+
+bool is_softmax(const std::string& name) {
+  return name.find("softmax") != std::string::npos ||
+         one_of(name, {"logsumexp", "logcumsumexp", "logaddexp"}) ||
+         (name.find("attention") != std::string::npos && name.find("backward") == std::string::npos);
+}
+
+// Elements along the reduced dimension; 1 where the trace does not tell.
+std::uint64_t row_length(const record::Op& op, const record::TensorUse& x) {
+  if (x.shape.empty()) return 1;
+  std::int64_t dim = -1;
+  for (const auto& scalar : op.scalars)
+    if (scalar.arg == "dim")  // a number, or a list of one: "[0]"
+      dim = scalar.number
+                ? static_cast<std::int64_t>(*scalar.number)
+                : std::strtol(scalar.text.c_str() + (scalar.text.starts_with('[') ? 1 : 0), nullptr, 10);
+  const auto rank = static_cast<std::int64_t>(x.shape.size());
+  if (dim < 0) dim += rank;
+  return dim >= 0 && dim < rank ? static_cast<std::uint64_t>(std::max<std::int64_t>(x.shape[dim], 1)) : 1;
+}
+
+const record::TensorUse* masked_input(const record::Op& op) {
+  for (const auto& use : op.inputs)
+    if (use.health.neg_inf > 0 && use.health.nan == 0 && use.health.pos_inf == 0) return &use;
+  return nullptr;
+}
+
+class FullyMaskedSoftmax : public Rule {
+ public:
+  const char* name() const override { return "fully-masked-softmax"; }
+
+  std::optional<Finding> judge(const Evidence& evidence) const override {
+    const Scene s(evidence);
+    if (!s.op) return std::nullopt;
+    const record::Op* softmax = s.backward ? s.forward : s.op;
+    if (!softmax || !is_softmax(plain_name(softmax->name))) return std::nullopt;
+    const auto* x = masked_input(*softmax);
+    const auto* bad = bad_output(*s.op);
+    if (!x || !bad || bad->health.nan == 0) return std::nullopt;
+    const std::uint64_t row = row_length(*softmax, *x);
+    if (x->health.neg_inf < row) return std::nullopt;
+    const bool values = plain_name(softmax->name).find("logsumexp") == std::string::npos;
+    const std::uint64_t rows = std::max<std::uint64_t>(1, values ? bad->health.nan / row : 1);
+    std::string text =
+        plain_name(softmax->name) + " over a fully masked row: " +
+        (s.backward ? "every element of it is -Inf, and backward computes -Inf - (-Inf)"
+                    : counted(rows, "row") + " of " + std::to_string(row) + " elements that are all -Inf");
+    Finding result =
+        finding(s, "fully-masked-softmax", kScoreOneMeaning, text + at_rows(s.birth) + hidden_by(s),
+                "leave at least one element of every row unmasked, drop empty samples, or mask with "
+                "torch.finfo(dtype).min instead of -Inf");
+    Probe probe(s, s.birth.op);
+    if (!s.backward) {
+      Variant floor;
+      floor.replace_arg = x->arg;
+      floor.replace_from = -INFINITY;
+      floor.replace_to = -1e4;
+      probe.finite_if("-Inf replaced by -1e4", floor);
+    }
+    probe.in_float64(false);
+    probe.without_rows();
+    probe.conclude(result, true);
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> fully_masked_softmax() { return std::make_unique<FullyMaskedSoftmax>(); }
+
+}  // namespace finitude::explain

@@ -1,0 +1,60 @@
+// Inf - Inf: infinities of opposite sign added, or equal ones subtracted, directly or inside a reduction.
+#include "explain/probe.h"
+#include "explain/rules/rules.h"
+
+namespace finitude::explain {
+namespace {
+
+struct Signs {
+  bool plus = false, minus = false, nan = false;
+};
+
+Signs signs_of(const Operand& x) {
+  if (x.tensor) return {x.tensor->health.pos_inf > 0, x.tensor->health.neg_inf > 0, x.tensor->health.nan > 0};
+  return {x.has_inf() && x.max() > 0, x.has_inf() && x.max() < 0, x.has_nan()};
+}
+
+// Which op makes NaN of which infinities.
+bool explains(const std::string& name, const Signs& a, const Signs& b) {
+  if (one_of(name, {"add", "logaddexp"})) return (a.plus && b.minus) || (a.minus && b.plus);
+  if (one_of(name, {"sub", "rsub", "lerp", "mse_loss", "smooth_l1_loss"}))
+    return (a.plus && b.plus) || (a.minus && b.minus);
+  if (one_of(name, {"sum", "mean", "cumsum", "nansum"})) return a.plus && a.minus;
+  // These subtract a mean or a maximum from every element.
+  if (one_of(name, {"native_layer_norm", "native_batch_norm", "native_group_norm", "layer_norm", "batch_norm",
+                    "group_norm", "var", "std", "var_mean", "std_mean"}))
+    return a.plus || a.minus;
+  return one_of(name, {"softmax", "log_softmax", "safe_softmax", "logsumexp"}) && a.plus;
+}
+
+class InfinityMinusInfinity : public Rule {
+ public:
+  const char* name() const override { return "infinity-minus-infinity"; }
+
+  std::optional<Finding> judge(const Evidence& evidence) const override {
+    const Scene s(evidence);
+    const auto* bad = s.op ? bad_output(*s.op) : nullptr;
+    if (!bad || bad->health.nan == 0) return std::nullopt;
+    const std::string name = plain_name(s.op->name);
+    Operand first = operand(*s.op, "self", 0);
+    if (!first) first = operand(*s.op, "input", 0);
+    const Signs a = signs_of(first), b = signs_of(operand(*s.op, "other", 1));
+    if (a.nan || b.nan || !explains(name, a, b)) return std::nullopt;
+    Finding result = finding(s, "infinity-minus-infinity", kScoreInfinities,
+                             "Inf - Inf in " + s.op->name + ": it reads infinities and makes " +
+                                 counted(bad->health.nan, "NaN") + at_rows(s.birth) + hidden_by(s),
+                             "replace the infinities with a large finite number (torch.finfo(dtype).min for "
+                             "a mask) or leave those elements out");
+    Probe probe(s, s.birth.op);
+    probe.in_float64(false);
+    probe.without_rows();
+    probe.conclude(result, true);
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> infinity_minus_infinity() { return std::make_unique<InfinityMinusInfinity>(); }
+
+}  // namespace finitude::explain

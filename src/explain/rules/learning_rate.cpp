@@ -1,0 +1,112 @@
+// A learning rate that is not a number, or one so high that weights and loss grew by orders of magnitude per
+// step until something overflowed. The overflow is the first sign, not the cause.
+#include <algorithm>
+#include <cmath>
+
+#include "explain/probe.h"
+#include "explain/range.h"
+#include "explain/rules/rules.h"
+
+namespace finitude::explain {
+namespace {
+
+constexpr std::size_t kRecent = 8;  // an explosion takes few steps; slow drift is another matter
+constexpr double kLossGrowth = 1e3;
+constexpr double kWeightGrowth = 10;
+
+struct Growth {
+  double first = 0, last = 0;
+  std::size_t steps = 0;
+};
+
+// First to last of the recent entries, if the last is the largest of them.
+Growth growth_of(const std::vector<double>& all) {
+  Growth growth;
+  const std::size_t n = std::min(all.size(), kRecent);
+  if (n < 2) return growth;
+  const auto begin = all.end() - static_cast<std::ptrdiff_t>(n);
+  const double last = std::fabs(all.back());
+  double smallest = last;
+  for (auto it = begin; it != all.end(); ++it) {
+    if (std::fabs(*it) > last) return growth;
+    if (*it != 0) smallest = std::min(smallest, std::fabs(*it));
+  }
+  return {smallest, last, n};
+}
+
+double parameters_now(const record::Trace& trace) {
+  double largest = 0;
+  for (const auto& op : trace.ops)
+    for (const auto& use : op.inputs)
+      if (use.storage < trace.storages.size() &&
+          trace.storages[use.storage].origin == record::Origin::kParameter)
+        largest = std::max(largest, use.health.absmax);
+  return largest;
+}
+
+// The rate itself in the call of the optimizer: add_(grad, alpha=nan), addcdiv_(..., value=nan).
+bool non_finite_step_size(const record::Op& op) {
+  return std::any_of(op.scalars.begin(), op.scalars.end(), [](const auto& scalar) {
+    return one_of(scalar.arg, {"alpha", "value", "lr"}) && scalar.number && !std::isfinite(*scalar.number);
+  });
+}
+
+std::optional<Finding> not_a_number(const Scene& s) {
+  const auto& history = s.evidence.history;
+  const bool applied = s.birth.kind == "optimizer" || s.birth.kind == "state";
+  const bool rate = !std::isfinite(history.lr_now) ||
+                    (!history.learning_rate.empty() && !std::isfinite(history.learning_rate.back()));
+  const bool in_call = s.op && s.birth.kind == "optimizer" && non_finite_step_size(*s.op);
+  if (!(applied && rate) && !in_call) return std::nullopt;
+  const double value = !std::isfinite(history.lr_now) || history.learning_rate.empty()
+                           ? history.lr_now
+                           : history.learning_rate.back();
+  Finding result =
+      finding(s, "learning-rate", kScoreOrigin + 20,
+              rate ? "the learning rate is " + figure(value)
+                   : "the step size handed to " + s.op->name + " is not finite",
+              "guard the schedule against 0 / 0 (a warm-up of 0 steps) and check math.isfinite(lr)");
+  conclude(result, true);
+  return result;
+}
+
+class LearningRate : public Rule {
+ public:
+  const char* name() const override { return "learning-rate"; }
+
+  std::optional<Finding> judge(const Evidence& evidence) const override {
+    const Scene s(evidence);
+    if (auto found = not_a_number(s)) return found;
+    const auto excess = s.first ? find_excess(*s.first) : std::nullopt;
+    if (!excess || excess->exponential || excess->division || sense::is_half(excess->dtype))
+      return std::nullopt;
+    const StepHistory& history = evidence.history;
+    const Growth loss = growth_of(history.loss), gradient = growth_of(history.grad_absmax);
+    std::vector<double> weights = history.param_absmax;
+    if (const double now = parameters_now(s.trace); now > 0) weights.push_back(now);
+    const Growth weight = growth_of(weights);
+    const bool weights_grew = weight.steps > 0 && weight.last >= kWeightGrowth * weight.first;
+    const bool signal_grew = (loss.steps > 0 && loss.last >= kLossGrowth * loss.first) ||
+                             (gradient.steps > 0 && gradient.last >= kLossGrowth * gradient.first) ||
+                             (weight.steps > 0 && weight.last >= kLossGrowth * weight.first);
+    if (!weights_grew || !signal_grew) return std::nullopt;
+    std::string text = "the updates are too large: ";
+    if (loss.steps > 0) text += "loss " + figure(loss.first) + " to " + figure(loss.last) + ", ";
+    text += "weights " + figure(weight.first) + " to " + figure(weight.last) + " over the last " +
+            counted(weight.steps, "step");
+    if (history.lr_now > 0) text += " at a learning rate of " + figure(history.lr_now);
+    text += "; " + s.first->name + " overflows as a result";
+    Finding result = finding(s, "learning-rate", kScoreRange + 60, text,
+                             "lower the learning rate, add warm-up, or clip gradients");
+    Probe probe(s, s.culprit);
+    if (excess->dtype != sense::DType::kFloat64) probe.in_float64(true);
+    probe.conclude(result, true);
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> learning_rate() { return std::make_unique<LearningRate>(); }
+
+}  // namespace finitude::explain

@@ -1,0 +1,74 @@
+// A logarithm of a negative number: log, log1p below -1, logit outside [0, 1], logdet of a negative
+// determinant.
+#include <cmath>
+
+#include "explain/probe.h"
+#include "explain/rules/rules.h"
+
+namespace finitude::explain {
+namespace {
+
+struct Domain {
+  double low, high;
+};
+
+std::optional<Domain> domain_of(const std::string& name) {
+  if (one_of(name, {"log", "log2", "log10", "xlogy", "special_xlogy"})) return Domain{0, INFINITY};
+  if (one_of(name, {"log1p", "special_xlog1py"})) return Domain{-1, INFINITY};
+  if (one_of(name, {"logit", "special_logit"})) return Domain{0, 1};
+  return std::nullopt;
+}
+
+// torch.logdet computes log |det| and the sign, and puts NaN where the sign is negative.
+bool within_logdet(const Scene& s) {
+  record::OpId id = s.birth.op;
+  for (int depth = 0; id < s.trace.ops.size() && depth < 8; ++depth, id = s.trace.ops[id].parent)
+    if (plain_name(s.trace.ops[id].name) == "logdet") return true;
+  return false;
+}
+
+class LogOfNegative : public Rule {
+ public:
+  const char* name() const override { return "log-of-negative"; }
+
+  std::optional<Finding> judge(const Evidence& evidence) const override {
+    const Scene s(evidence);
+    if (!s.op) return std::nullopt;
+    if (within_logdet(s) && !s.backward) {
+      const auto* bad = bad_output(*s.op);
+      if (!bad || bad->health.nan == 0) return std::nullopt;
+      Finding result =
+          finding(s, "log-of-negative", kScoreOneMeaning, "logdet of a matrix whose determinant is negative",
+                  "torch.linalg.slogdet(W)[1], or a parametrisation with a positive determinant");
+      conclude(result, true);
+      return result;
+    }
+    const auto domain = domain_of(plain_name(s.first->name));
+    const auto* bad = bad_output(*s.first);
+    if (!domain || !bad || bad->health.nan == 0) return std::nullopt;
+    const bool second = plain_name(s.first->name).find("xlog") != std::string::npos;
+    const std::string arg = second ? "other" : "self";
+    const Operand x = operand(*s.first, arg, second ? 1 : 0);
+    if (!x || (x.min() >= domain->low && x.max() <= domain->high)) return std::nullopt;
+    const double outside = x.min() < domain->low ? x.min() : x.max();
+    std::string text =
+        domain->low == 0 && domain->high > 1 ? "log of a negative number" : "log outside its domain";
+    text += ": " + counted(bad->health.nan, "NaN") + (s.culprit == s.birth.op ? at_rows(s.birth) : "") +
+            ", " + arg + " as far as " + figure(outside) + hidden_by(s);
+    Finding result =
+        finding(s, "log-of-negative", kScorePoint + 5, text,
+                "make the argument positive (softplus or exp of the output, the unscaled value, or clamp)");
+    Probe probe(s, s.culprit);
+    if (x.min() < domain->low) probe.clamped(arg, domain->low + 1e-3);
+    probe.in_float64(false);
+    probe.without_rows();
+    probe.conclude(result, true);
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> log_of_negative() { return std::make_unique<LogOfNegative>(); }
+
+}  // namespace finitude::explain

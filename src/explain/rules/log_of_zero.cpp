@@ -1,0 +1,104 @@
+// A logarithm of an exact zero (log1p of -1, logit of 0 or 1, xlogy with 0 on the right).
+#include "explain/origin.h"
+#include "explain/probe.h"
+#include "explain/rules/rules.h"
+#include "explain/singular.h"
+
+namespace finitude::explain {
+namespace {
+
+// How the zero came about, for the reader; the split against `underflow` is that rule's business.
+std::string how(const Scene& s, const Point& point) {
+  if (!point.operand.tensor) return {};
+  const EdgeOrigin origin = edge_origin(s.trace, s.culprit, *point.operand.tensor, point.edge);
+  if (origin.op == record::kNone) return {};
+  const record::Op& made = s.trace.ops[origin.op];
+  const std::string name = plain_name(made.name), type = dtype_name(result_dtype(made));
+  switch (origin.kind) {
+    case EdgeKind::kSaturated: {
+      const bool softmax = one_of(name, {"exp", "softmax", "safe_softmax"});
+      return std::string(": ") + (softmax ? "softmax" : name) +
+             (softmax ? " underflowed in " : " saturated in ") + type;
+    }
+    case EdgeKind::kUnderflow:
+      return ": " + name + " underflowed in " + type;
+    case EdgeKind::kCancelled:
+      return ": " + name + " of equal numbers";
+    case EdgeKind::kEpsilonLost:
+      return ": " + figure(origin.epsilon) + " is lost to rounding in " + type;
+    case EdgeKind::kGiven:
+      return {};
+  }
+  return {};
+}
+
+std::string fix_for(const Scene& s, const Point& point, const std::string& cause) {
+  std::string fix;
+  if (cause.find("softmax") != std::string::npos)
+    fix = "F.log_softmax(logits, dim), or F.cross_entropy on the logits";
+  else if (cause.find("sigmoid") != std::string::npos)
+    fix = "F.binary_cross_entropy_with_logits on the logits, or F.logsigmoid";
+  else if (point.arg == "other")
+    fix = "clamp the second argument above zero";
+  else
+    fix = "clamp(min=" + figure(safe_floor(point.operand.dtype())) +
+          ") before the logarithm, or torch.xlogy for p * log p";
+  if (s.birth.absorbed_by != record::kNone || s.backward)
+    fix +=
+        "; where zeros are masked out, put a harmless value in with torch.where before the logarithm as well";
+  return fix;
+}
+
+// The derivative of log is 1 / x: its zero denominator tells even where the forward op is not in the trace.
+bool is_log_node(const Scene& s) {
+  return s.backward && s.culprit == s.birth.op && s.node && is_builtin_node(*s.node) &&
+         one_of(plain_name(s.node->name), {"Log", "Log2", "Log10", "Log1P", "Xlogy", "Logit"});
+}
+
+Finding in_backward(const Scene& s, const Point& point) {
+  Finding result =
+      finding(s, "log-of-zero", kScorePoint,
+              "log of an exact zero: its derivative divides by it (" + zeros_of(point.operand) + ")" +
+                  at_rows(s.birth) + hidden_by(s),
+              "clamp the argument above zero, or replace its zeros with torch.where before the logarithm");
+  Probe probe(s, s.birth.op);
+  probe.zeros_replaced(point.arg);
+  probe.in_float64(false);
+  probe.without_rows();
+  probe.conclude(result, true);
+  return result;
+}
+
+class LogOfZero : public Rule {
+ public:
+  const char* name() const override { return "log-of-zero"; }
+
+  std::optional<Finding> judge(const Evidence& evidence) const override {
+    const Scene s(evidence);
+    if (!s.first) return std::nullopt;
+    const auto point = find_point(*s.first);
+    if (point && point->kind == PointKind::kDivide && is_log_node(s)) return in_backward(s, *point);
+    if (!point || point->kind != PointKind::kLog) return std::nullopt;
+    const auto* bad = bad_output(*s.first);
+    if (!bad || bad->health.inf() == 0) return std::nullopt;
+    const std::string cause = how(s, *point);
+    std::string text = "log of an exact zero" + cause;
+    const std::string what = point->edge == 0 ? counted(point->operand.zeros(), "zero") + " in " + point->arg
+                                              : point->arg + " is " + figure(point->edge);
+    text += " (" + what + (s.culprit == s.birth.op ? at_rows(s.birth) : "") + ")" + hidden_by(s);
+    Finding result = finding(s, "log-of-zero", kScorePoint, text, fix_for(s, *point, cause));
+    Probe probe(s, s.culprit);
+    if (point->edge <= 0)
+      probe.clamped(point->arg, point->edge + (point->edge < 0 ? 1e-3 : safe_floor(point->operand.dtype())));
+    probe.in_float64(false);
+    probe.without_rows();
+    probe.conclude(result, true);
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> log_of_zero() { return std::make_unique<LogOfZero>(); }
+
+}  // namespace finitude::explain

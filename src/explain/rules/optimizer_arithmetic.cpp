@@ -1,0 +1,51 @@
+// Finite gradients in, a non-finite update or state out: 0 / 0 or an overflow inside the optimizer.
+#include "explain/probe.h"
+#include "explain/range.h"
+#include "explain/rules/rules.h"
+#include "explain/singular.h"
+
+namespace finitude::explain {
+namespace {
+
+class OptimizerArithmetic : public Rule {
+ public:
+  const char* name() const override { return "optimizer-arithmetic"; }
+
+  std::optional<Finding> judge(const Evidence& evidence) const override {
+    const Scene s(evidence);
+    if (!s.op || s.birth.kind != "optimizer" || !inputs_finite(*s.first)) return std::nullopt;
+    const auto* bad = bad_output(*s.first);
+    if (!bad) return std::nullopt;
+    const auto point = find_point(*s.first);
+    const auto excess = find_excess(*s.first);
+    const std::string who = evidence.history.optimizer.empty() ? "the optimizer" : evidence.history.optimizer;
+    std::string text = who + " makes ", fix;
+    if (point) {
+      text += (bad->health.nan ? "0 / 0" : "x / 0") + std::string(" in ") + s.first->name + " (" +
+              zeros_of(point->operand) + " in the denominator)";
+      fix = "an epsilon in the denominator, or a ratio of 1 where a norm is zero";
+    } else if (excess) {
+      text += "an overflow in " + s.first->name + " (largest operand " + figure(excess->largest) +
+              ", limit " + figure(excess->limit) + ")";
+      fix = "clip gradients before the optimizer, or keep its state in a wider format";
+    } else {
+      text += "a non-finite value in " + s.first->name + " from finite inputs";
+      fix = "check the optimizer's epsilon and hyper-parameters";
+    }
+    Finding result = finding(s, "optimizer-arithmetic", kScoreSetting + 10, text, fix);
+    Probe probe(s, s.culprit);
+    if (point && point->operand.tensor) probe.zeros_replaced(point->arg);
+    if (point)
+      probe.in_float64(false);
+    else if (excess && excess->dtype != sense::DType::kFloat64)
+      probe.in_float64(true);
+    probe.conclude(result, point || excess);
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> optimizer_arithmetic() { return std::make_unique<OptimizerArithmetic>(); }
+
+}  // namespace finitude::explain

@@ -1,0 +1,63 @@
+// A value, or an epsilon, that became 0 by underflow and was then divided by, logged, or differentiated at.
+//
+// The split against log-of-zero: softmax, sigmoid and exponentials over their sum end at 0 or 1 by design, so
+// a zero from them is the fault of the log (log-of-zero). An exponential, product or power that is not
+// normalised afterwards (a likelihood, a kernel matrix, a variance) has lost its value before anyone took the
+// log: that is underflow. In half precision half-precision-underflow speaks instead.
+#include "explain/origin.h"
+#include "explain/probe.h"
+#include "explain/rules/rules.h"
+#include "explain/singular.h"
+
+namespace finitude::explain {
+namespace {
+
+class Underflow : public Rule {
+ public:
+  const char* name() const override { return "underflow"; }
+
+  std::optional<Finding> judge(const Evidence& evidence) const override {
+    const Scene s(evidence);
+    if (!s.first || !bad_output(*s.first)) return std::nullopt;
+    const auto point = find_point(*s.first);
+    if (!point || !point->operand.tensor) return std::nullopt;
+    const EdgeOrigin origin = edge_origin(s.trace, s.culprit, *point->operand.tensor, point->edge);
+    if (origin.op == record::kNone || origin.half) return std::nullopt;
+    const bool lost = origin.kind == EdgeKind::kEpsilonLost;
+    if (origin.kind != EdgeKind::kUnderflow && !lost) return std::nullopt;
+    const record::Op& made = s.trace.ops[origin.op];
+    const std::string name = plain_name(made.name), type = dtype_name(result_dtype(made));
+    std::string text = lost ? "the epsilon " + figure(origin.epsilon) + " is lost to rounding in " + type
+                            : name + " underflowed to an exact zero in " + type;
+    const Operand argument = operand(made, "self", 0);
+    if (!lost && argument) text += " (its argument goes down to " + figure(argument.min()) + ")";
+    text += point->kind == PointKind::kLog   ? ", and its log was taken"
+            : s.backward && !s.forward_bad() ? ", and the derivative there was divided by it"
+                                             : ", and was then divided by";
+    text += hidden_by(s);
+    const bool exponential = one_of(name, {"exp", "exp2"});
+    std::string fix =
+        lost ? "an epsilon that the format can hold"
+        : exponential && point->kind == PointKind::kLog
+            ? "stay in the log domain: torch.logsumexp of the exponents"
+        : exponential
+            ? "stay in the log domain (exp(0.5 * x) for sqrt(exp(x)), log-domain scaling), or a larger floor"
+            : "compute in the log domain or float64, or clamp away from zero";
+    Finding result = finding(s, "underflow", kScorePoint + 20, text, fix);
+    Probe probe(s, s.culprit);
+    if (point->kind == PointKind::kLog)
+      probe.clamped(point->arg, point->edge + safe_floor(point->operand.dtype()));
+    else
+      probe.zeros_replaced(point->arg);
+    probe.without_rows();
+    probe.in_float64(false);
+    probe.conclude(result, true);
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> underflow() { return std::make_unique<Underflow>(); }
+
+}  // namespace finitude::explain

@@ -1,0 +1,46 @@
+// Memory from empty, empty_like, resize and the like that is read before anything was written to it.
+#include "explain/origin.h"
+#include "explain/probe.h"
+#include "explain/rules/rules.h"
+
+namespace finitude::explain {
+namespace {
+
+// The allocating op whose memory the birth carries; null where something else wrote it.
+const record::Op* allocation(const Scene& s) {
+  if (s.op && s.op->allocates) return s.op;
+  const record::OpId reader = s.birth.first_reader != record::kNone ? s.birth.first_reader : s.birth.op;
+  if (reader >= s.trace.ops.size()) return nullptr;
+  const auto* bad = bad_input(s.trace.ops[reader]);
+  if (!bad) return nullptr;
+  const BadOrigin origin = bad_origin(s.trace, reader, *bad);
+  return origin.op != record::kNone && s.trace.ops[origin.op].allocates ? &s.trace.ops[origin.op] : nullptr;
+}
+
+class UninitialisedMemory : public Rule {
+ public:
+  const char* name() const override { return "uninitialised-memory"; }
+
+  std::optional<Finding> judge(const Evidence& evidence) const override {
+    const Scene s(evidence);
+    const record::Op* made = allocation(s);
+    if (!made) return std::nullopt;
+    Finding result = finding(
+        s, "uninitialised-memory", kScoreOrigin,
+        made->name +
+            " hands out memory with whatever it held before, and it is read before anything is written",
+        "initialise it (torch.zeros, nn.init, copy_) before the first read");
+    if (made->stack < s.trace.stacks.size() && !s.trace.stacks[made->stack].frames.empty()) {
+      result.fix_file = s.trace.stacks[made->stack].frames.front().file;
+      result.fix_line = s.trace.stacks[made->stack].frames.front().line;
+    }
+    conclude(result, true);
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> uninitialised_memory() { return std::make_unique<UninitialisedMemory>(); }
+
+}  // namespace finitude::explain

@@ -1,0 +1,45 @@
+// The backward of a custom autograd Function makes a non-finite value of finite gradients and finite saved
+// tensors.
+#include "explain/probe.h"
+#include "explain/rules/rules.h"
+#include "explain/singular.h"
+
+namespace finitude::explain {
+namespace {
+
+class WrongBackward : public Rule {
+ public:
+  const char* name() const override { return "wrong-backward"; }
+
+  std::optional<Finding> judge(const Evidence& evidence) const override {
+    const Scene s(evidence);
+    if (!s.op || !s.backward || !s.node || is_builtin_node(*s.node)) return std::nullopt;
+    // Its own lines made the value: an op with a Python frame, and nothing bad came in or was there in
+    // forward.
+    if (s.op->stack == record::kNone || !inputs_finite(*s.op) || s.forward_bad() || bad_input(*s.node))
+      return std::nullopt;
+    std::string text =
+        "the backward of the custom Function " + s.node->name + " makes a non-finite value in " + s.op->name;
+    const auto point = find_point(*s.op);
+    if (point) text += " (" + zeros_of(point->operand) + " in " + point->arg + ")";
+    text += at_rows(s.birth) + ", while its forward is finite";
+    Finding result = finding(s, "wrong-backward", kScoreSetting - 10, text,
+                             "treat the special case in that backward, or use the built-in operation; "
+                             "torch.autograd.gradcheck at such inputs shows it");
+    if (s.op->stack < s.trace.stacks.size() && !s.trace.stacks[s.op->stack].frames.empty()) {
+      result.fix_file = s.trace.stacks[s.op->stack].frames.front().file;
+      result.fix_line = s.trace.stacks[s.op->stack].frames.front().line;
+    }
+    Probe probe(s, s.birth.op);
+    if (point && point->operand.tensor) probe.zeros_replaced(point->arg);
+    probe.again();
+    probe.conclude(result, true);
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> wrong_backward() { return std::make_unique<WrongBackward>(); }
+
+}  // namespace finitude::explain

@@ -1,0 +1,73 @@
+// 0 x Inf, where the infinity was intended (a mask, the log-probability of an impossible event) or came from
+// outside.
+#include <cmath>
+
+#include "explain/probe.h"
+#include "explain/rules/rules.h"
+
+namespace finitude::explain {
+namespace {
+
+bool multiplies(const std::string& name) {
+  return one_of(name, {"mul", "multiply", "mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "addcmul",
+                       "matmul", "linear", "outer", "einsum", "vdot", "convolution"});
+}
+
+class ZeroTimesInfinity : public Rule {
+ public:
+  const char* name() const override { return "zero-times-infinity"; }
+
+  std::optional<Finding> judge(const Evidence& evidence) const override {
+    const Scene s(evidence);
+    if (!s.op || !multiplies(plain_name(s.op->name))) return std::nullopt;
+    const auto* bad = bad_output(*s.op);
+    if (!bad || bad->health.nan == 0) return std::nullopt;
+    std::string inf_arg;
+    std::uint64_t infs = 0, zeros = 0;
+    bool integral = false;  // a boolean mask: that the product is NaN shows its zeros
+    bool nan_input = false;
+    const auto look = [&](const Operand& x, const std::string& arg) {
+      nan_input = nan_input || x.has_nan();
+      zeros += x.zeros();
+      integral = integral || is_integral(x);
+      if (!x.has_inf() || infs > 0) return;
+      inf_arg = arg;
+      infs = x.tensor ? x.tensor->health.inf() : 1;
+    };
+    for (const auto& use : s.op->inputs) look({&use, nullptr}, use.arg);
+    for (const auto& scalar : s.op->scalars)
+      if (scalar.tensor_like) look({nullptr, &scalar}, scalar.arg);
+    if (nan_input || infs == 0 || (zeros == 0 && !integral)) return std::nullopt;
+    Finding result =
+        finding(s, "zero-times-infinity", kScoreInfinities,
+                "0 x Inf in " + s.op->name + ": " + counted(infs, "infinite value") + " in " +
+                    (inf_arg.empty() ? "one operand" : inf_arg) + " meet " +
+                    (zeros ? counted(zeros, "zero") : std::string("zeros")) + at_rows(s.birth) + hidden_by(s),
+                "take the masked elements out with torch.where or masked_fill before the product; a factor "
+                "of zero does not remove an infinity");
+    Probe probe(s, s.birth.op);
+    if (!inf_arg.empty()) {
+      for (const double infinity : {-1.0, 1.0}) {
+        Variant variant;
+        variant.replace_arg = inf_arg;
+        variant.replace_from = infinity * INFINITY;
+        variant.replace_to = 0;
+        const Operand x = operand(*s.op, inf_arg, 0);
+        const bool only =
+            x.tensor && (infinity < 0 ? x.tensor->health.pos_inf == 0 : x.tensor->health.neg_inf == 0);
+        if (only)
+          probe.finite_if(figure(variant.replace_from) + " in " + inf_arg + " replaced by 0", variant);
+      }
+    }
+    probe.in_float64(false);
+    probe.without_rows();
+    probe.conclude(result, true);
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> zero_times_infinity() { return std::make_unique<ZeroTimesInfinity>(); }
+
+}  // namespace finitude::explain

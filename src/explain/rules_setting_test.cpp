@@ -1,0 +1,257 @@
+// Rules that go by where a value came from, by the setting, and by ops that fail in one way: each with an
+// innocent twin.
+#include <gtest/gtest.h>
+
+#include "explain/trace_builder.h"
+
+namespace finitude::explain {
+namespace {
+
+using record::Origin;
+using record::Phase;
+using sense::DType;
+using B = TraceBuilder;
+
+constexpr DType kHalf = DType::kFloat16;
+
+TEST(FullyMaskedSoftmax, ForwardAndLogsumexpBackward) {
+  B b;
+  const auto scores = B::shaped(b.tensor({1, 2, -kInf, -kInf}), {2, 2});
+  b.born(b.op("aten::_softmax", {{"self", scores}}, {B::shaped(b.tensor({.3, .7, kNaN, kNaN}), {2, 2})},
+              {B::scalar("dim", -1)}))
+      .rows = {1};
+  EXPECT_EQ(b.explained().cause_class, "fully-masked-softmax");
+  B back;
+  const auto x = B::shaped(back.tensor({-kInf, -kInf}), {2, 1}), out = back.tensor({-kInf});
+  const auto lse = back.op("aten::logsumexp", {{"self", x}}, {out}, {{"dim", "[0]", std::nullopt, false}});
+  back.begin_node("LogsumexpBackward0", lse);
+  back.born(back.op("aten::sub", {{"self", x}, {"other", out}}, {back.tensor({kNaN, kNaN})}));
+  EXPECT_EQ(back.explained().cause_class, "fully-masked-softmax");
+  B twin;  // +Inf, not a mask
+  twin.born(twin.op("aten::_softmax", {{"self", twin.tensor({kInf, 1})}}, {twin.tensor({kNaN, 0})}));
+  EXPECT_FALSE(twin.speaks("fully-masked-softmax"));
+  EXPECT_EQ(twin.explained().cause_class, "infinity-minus-infinity");
+}
+
+TEST(DegenerateLinalg, EqualEigenvaluesInBackward) {
+  B b;
+  const auto eigh = b.op("aten::_linalg_eigh", {{"A", b.tensor({1, 0, 0, 1})}}, {b.tensor({1, 1})});
+  b.begin_node("LinalgEighBackward0", eigh);
+  b.born(
+      b.op("aten::div_", {{"self", b.tensor({0, 1})}, {"other", b.tensor({0, 1})}}, {b.tensor({kNaN, 1})}));
+  EXPECT_EQ(b.explained().cause_class, "degenerate-linalg");
+  B twin;
+  const auto norm = twin.op("aten::linalg_vector_norm", {{"self", twin.tensor({0, 0})}}, {twin.tensor({0})});
+  twin.begin_node("LinalgVectorNormBackward0", norm);
+  twin.born(
+      twin.op("aten::div", {{"self", twin.tensor({0})}, {"other", twin.tensor({0})}}, {twin.tensor({kNaN})}));
+  EXPECT_FALSE(twin.speaks("degenerate-linalg"));
+  EXPECT_EQ(twin.explained().cause_class, "domain-edge");
+}
+
+TEST(InfeasibleCtc, LossAndNotItsTable) {
+  B b;
+  b.born(b.op(
+      "aten::_ctc_loss", {{"log_probs", b.tensor({-1, -2})}}, {b.tensor({1, kInf}), b.tensor({-kInf, 0})},
+      {{"input_lengths", "[6, 6]", std::nullopt, false}, {"target_lengths", "[2, 7]", std::nullopt, false}}));
+  const Finding f = b.explained();
+  EXPECT_EQ(f.cause_class, "infeasible-ctc");
+  EXPECT_NE(f.text.find("sample 1 has a target of 7 for an input of 6"), std::string::npos) << f.text;
+  B twin;
+  twin.born(twin.op("aten::_ctc_loss", {{"log_probs", twin.tensor({-1, -2})}},
+                    {twin.tensor({1, 2}), twin.tensor({-kInf, 0})}));
+  EXPECT_FALSE(twin.speaks("infeasible-ctc"));
+}
+
+TEST(HalfOverflow, ProductCastAndMaskConstant) {
+  B b;
+  b.born(b.op("aten::mm", {{"self", b.tensor({300}, kHalf)}, {"mat2", b.tensor({400}, kHalf)}},
+              {b.tensor({kInf}, kHalf)}));
+  EXPECT_EQ(b.explained().cause_class, "half-precision-overflow");
+  B cast;
+  cast.born(cast.op("aten::_to_copy", {{"self", cast.tensor({1e5})}}, {cast.tensor({kInf}, kHalf)}));
+  EXPECT_EQ(cast.explained().cause_class, "half-precision-overflow");
+  B mask;
+  const auto half = mask.tensor({-kInf}, kHalf);
+  mask.op("aten::_to_copy", {{"self", mask.tensor({-1e10})}}, {half});
+  mask.born(mask.op("aten::mul", {{"self", mask.tensor({0, 1}, kHalf)}, {"other", half}},
+                    {mask.tensor({kNaN, -kInf}, kHalf)}));
+  EXPECT_EQ(mask.explained().cause_class, "half-precision-overflow");
+  B twin;  // the infinity was asked for
+  const auto asked = twin.tensor({-kInf}, kHalf);
+  twin.op("aten::full", {}, {asked}, {B::scalar("fill_value", -kInf)});
+  twin.born(twin.op("aten::mul", {{"self", twin.tensor({0, 1}, kHalf)}, {"other", asked}},
+                    {twin.tensor({kNaN, -kInf}, kHalf)}));
+  EXPECT_EQ(twin.explained().cause_class, "zero-times-infinity");
+}
+
+TEST(HalfUnderflow, LostEpsilonAndClampThatDoesNothing) {
+  B b;
+  const auto v = b.tensor({0, 1}, kHalf), with_eps = b.tensor({0, 1}, kHalf), root = b.tensor({0, 1}, kHalf);
+  b.op("aten::add", {{"self", v}, {"other", b.number(1e-12)}}, {with_eps});
+  b.op("aten::sqrt", {{"self", with_eps}}, {root});
+  b.born(
+      b.op("aten::div", {{"self", b.tensor({0, 1}, kHalf)}, {"other", root}}, {b.tensor({kNaN, 1}, kHalf)}));
+  const Finding f = b.explained();
+  EXPECT_EQ(f.cause_class, "half-precision-underflow");
+  EXPECT_NE(f.text.find("1e-12"), std::string::npos) << f.text;
+  B clamp;
+  const DType bf16 = DType::kBFloat16;
+  const auto p = clamp.tensor({1, .5}, bf16), bounded = clamp.tensor({1, .5}, bf16),
+             negated = clamp.tensor({-1, -.5}, bf16), out = clamp.tensor({-kInf, -.7}, bf16);
+  clamp.op("aten::_to_copy", {{"self", clamp.tensor({0.9999999, .5})}}, {p});
+  clamp.op("aten::clamp", {{"self", p}}, {bounded}, {B::scalar("max", 1 - 1e-6)});
+  clamp.op("aten::neg", {{"self", bounded}}, {negated});
+  const auto log = clamp.op("aten::log1p", {{"self", negated}}, {out});
+  clamp.begin_node("Log1PBackward0", log);
+  clamp.born(clamp.op("aten::div",
+                      {{"self", clamp.tensor({0, 1}, bf16)}, {"other", clamp.tensor({0, .5}, bf16)}},
+                      {clamp.tensor({kNaN, 2}, bf16)}));
+  EXPECT_EQ(clamp.explained().cause_class, "half-precision-underflow");
+  B twin;  // a count of zero is zero in any format
+  const auto count = twin.tensor({0}, kHalf);
+  twin.op("aten::eq", {{"self", twin.tensor({3}, kHalf)}}, {count});
+  twin.born(twin.op("aten::div", {{"self", twin.tensor({0}, kHalf)}, {"other", count}},
+                    {twin.tensor({kNaN}, kHalf)}));
+  EXPECT_EQ(twin.explained().cause_class, "division-by-zero");
+}
+
+TEST(LossScale, ConstantScaleButNotAnUnscaledOverflow) {
+  for (const bool scaled : {true, false}) {
+    B b;
+    auto loss = b.tensor({50}), big = b.tensor({50.0 * (1 << 20)});
+    big.requires_grad = true;
+    if (scaled) b.op("aten::mul", {{"self", loss}, {"other", b.number(1 << 20)}}, {big});
+    const auto gradient = b.tensor({1e7});
+    b.begin_node("MmBackward0", record::kNone);
+    b.op("aten::mm", {}, {gradient});
+    b.end_node();
+    b.phase = Phase::kOptimizer;
+    b.born(b.op("aten::_to_copy", {{"self", gradient}}, {b.tensor({kInf}, kHalf)}));
+    EXPECT_EQ(b.explained().cause_class, scaled ? "loss-scale-misuse" : "half-precision-overflow");
+  }
+}
+
+TEST(Clipping, OverflowedNormOfGradientsOnly) {
+  for (const Origin origin : {Origin::kGradient, Origin::kUnknown}) {
+    B b;
+    b.phase = Phase::kOptimizer;
+    const auto g = b.tensor({1e30, 1e30}, DType::kFloat32, origin);
+    b.born(b.op("aten::linalg_vector_norm", {{"self", g}}, {b.tensor({kInf})}));
+    EXPECT_EQ(b.speaks("clipping"), origin == Origin::kGradient);
+    EXPECT_EQ(b.explained().cause_class, origin == Origin::kGradient ? "clipping" : "optimizer-arithmetic");
+  }
+}
+
+TEST(OptimizerArithmetic, ZeroOverZeroAndAnOverflowedMoment) {
+  B b;
+  b.phase = Phase::kOptimizer;
+  b.born(b.op("aten::div", {{"self", b.tensor({0, 1})}, {"other", b.tensor({0, 1})}}, {b.tensor({kNaN, 1})}));
+  EXPECT_EQ(b.explained().cause_class, "optimizer-arithmetic");
+  B moment;
+  moment.phase = Phase::kOptimizer;
+  const auto g = moment.tensor({4e22});
+  moment.born(moment.op("aten::_foreach_addcmul_",
+                        {{"self", moment.tensor({0})}, {"tensor1", g}, {"tensor2", g}},
+                        {moment.tensor({kInf})}));
+  EXPECT_EQ(moment.explained().cause_class, "optimizer-arithmetic");
+  B twin;  // the same division in forward
+  twin.born(twin.op("aten::div", {{"self", twin.tensor({0, 1})}, {"other", twin.tensor({0, 1})}},
+                    {twin.tensor({kNaN, 1})}));
+  EXPECT_FALSE(twin.speaks("optimizer-arithmetic"));
+}
+
+TEST(WrongBackward, CustomFunctionsOnly) {
+  for (const char* node : {"CumulativeProductBackward", "DivBackward0"}) {
+    B b;
+    b.begin_node(node, record::kNone);
+    const auto div =
+        b.op("aten::div", {{"self", b.tensor({0, 1})}, {"other", b.tensor({0, 1})}}, {b.tensor({kNaN, 1})});
+    b.trace.ops[div].stack = b.line(40);
+    b.born(div);
+    const bool custom = std::string(node) != "DivBackward0";
+    EXPECT_EQ(b.explained().cause_class, custom ? "wrong-backward" : "division-by-zero");
+    EXPECT_EQ(b.explained().fix_line, 40);
+  }
+}
+
+TEST(MemoryCorruption, OverwrittenBetweenForwardAndBackward) {
+  for (const bool overwritten : {true, false}) {
+    B b;
+    const auto buffer = b.tensor({2, 3});
+    const auto forward = b.op("aten::mul", {{"self", buffer}, {"other", buffer}}, {b.tensor({4, 9})});
+    const auto now = overwritten ? B::holding(buffer, {kNaN, kNaN}) : buffer;
+    if (overwritten) b.op("aten::fill_", {{"self", buffer}}, {now}, {B::scalar("value", kNaN)});
+    b.begin_node("SquareBackward", forward);
+    b.born(b.op("aten::mul", {{"self", b.tensor({1, 1})}, {"other", now}}, {b.tensor({kNaN, kNaN})}));
+    EXPECT_EQ(b.speaks("memory-corruption"), overwritten);
+  }
+}
+
+TEST(MemoryCorruption, AnOpThatDoesNotRepeat) {
+  B b;
+  b.born(b.op("aten::mm", {{"self", b.tensor({1})}}, {b.tensor({kNaN})}));
+  TableLab lab;
+  lab.answers = {{"again", {2}}};
+  b.lab = &lab;
+  EXPECT_EQ(b.explained().cause_class, "memory-corruption");
+  lab.answers = {{"again", {kNaN}}};
+  EXPECT_FALSE(b.speaks("memory-corruption"));
+}
+
+TEST(UninitialisedMemory, ReadBeforeAnyWrite) {
+  B b;
+  const auto w = b.tensor({kNaN, 1});
+  b.trace.ops[b.op("aten::empty", {}, {w})].allocates = true;
+  const auto reader = b.op("aten::mm", {{"self", w}}, {b.tensor({kNaN})});
+  auto& birth = b.born(reader);
+  birth.kind = "memory", birth.op = record::kNone, birth.storage = w.storage, birth.first_reader = reader;
+  EXPECT_EQ(b.explained().cause_class, "uninitialised-memory");
+  B twin;  // written first, with what went wrong elsewhere
+  const auto t = twin.tensor({kInf, 1});
+  twin.trace.ops[twin.op("aten::empty", {}, {B::holding(t, {kNaN, 1})})].allocates = true;
+  twin.op("aten::copy_", {{"src", twin.tensor({kInf, 1})}}, {t});
+  twin.born(twin.op("aten::mm", {{"self", t}}, {twin.tensor({kNaN})}));
+  EXPECT_FALSE(twin.speaks("uninitialised-memory"));
+}
+
+TEST(State, CheckpointBatchAndRunningStatistics) {
+  for (const Origin origin : {Origin::kParameter, Origin::kBuffer, Origin::kBatch}) {
+    B b;
+    const auto x = b.tensor({kNaN, 1}, DType::kFloat32, origin, "thing");
+    const auto reader = b.op("aten::mm", {{"self", x}}, {b.tensor({kNaN})});
+    auto& birth = b.born(reader);
+    birth.kind = origin == Origin::kBatch ? "data" : "state";
+    birth.op = record::kNone, birth.storage = x.storage, birth.first_reader = reader;
+    EXPECT_EQ(b.explained().cause_class, origin == Origin::kBatch ? "bad-data" : "corrupted-state");
+    b.history.loss = {1, 1};
+    EXPECT_EQ(b.explained().cause_class, origin == Origin::kBatch    ? "bad-data"
+                                         : origin == Origin::kBuffer ? "sticky-state"
+                                                                     : "corrupted-state");
+    EXPECT_NE(b.explained().text.find("thing"), std::string::npos);
+  }
+}
+
+TEST(BadData, NanLabelsInTheLossAndTheirAbsence) {
+  for (const bool bad : {true, false}) {
+    B b;
+    const auto y = b.tensor({bad ? kNaN : 1.0}, DType::kFloat32, Origin::kBatch, "batch[1]");
+    b.born(b.op("aten::sub", {{"self", b.tensor({1})}, {"other", y}}, {b.tensor({kNaN})}));
+    EXPECT_EQ(b.speaks("bad-data"), bad);
+  }
+}
+
+TEST(Collective, OtherRankOrOverflow) {
+  B b;
+  b.born(b.op("c10d::allreduce_", {{"tensors", b.tensor({1})}}, {b.tensor({kNaN})}));
+  EXPECT_EQ(b.explained().cause_class, "other-rank");
+  B sum;
+  sum.born(sum.op("c10d::allreduce_", {{"tensors", sum.tensor({3e38})}}, {sum.tensor({kInf})}));
+  EXPECT_EQ(sum.explained().cause_class, "collective-overflow");
+  B twin;  // this rank was bad itself
+  twin.born(twin.op("c10d::allreduce_", {{"tensors", twin.tensor({kNaN})}}, {twin.tensor({kNaN})}));
+  EXPECT_FALSE(twin.speaks("collective"));
+}
+
+}  // namespace
+}  // namespace finitude::explain

@@ -1,0 +1,48 @@
+// See singular.h.
+#include "explain/singular.h"
+
+namespace finitude::explain {
+
+namespace {
+
+std::optional<Point> at(PointKind kind, const record::Op& op, std::string_view arg, std::size_t place,
+                        double edge) {
+  const Operand found = operand(op, arg, place);
+  // A finite number over an integer is finite unless the integer is 0; integers have no statistics, but this
+  // tells.
+  const bool implied =
+      kind == PointKind::kDivide && is_integral(found) && bad_output(op) && inputs_finite(op);
+  if (!found || !(found.has(edge) || implied)) return std::nullopt;
+  return Point{kind, found, std::string(arg), edge};
+}
+
+}  // namespace
+
+std::optional<Point> find_point(const record::Op& op) {
+  const std::string name = plain_name(op.name);
+  if (one_of(name, {"log", "log2", "log10"})) return at(PointKind::kLog, op, "self", 0, 0);
+  if (name == "log1p") return at(PointKind::kLog, op, "self", 0, -1);
+  if (one_of(name, {"xlogy", "special_xlogy"})) return at(PointKind::kLog, op, "other", 1, 0);
+  if (name == "special_xlog1py") return at(PointKind::kLog, op, "other", 1, -1);
+  if (one_of(name, {"logit", "special_logit"})) {
+    if (auto zero = at(PointKind::kLog, op, "self", 0, 0)) return zero;
+    return at(PointKind::kLog, op, "self", 0, 1);
+  }
+  if (one_of(name, {"div", "true_divide", "divide", "floor_divide", "remainder", "fmod"}))
+    return at(PointKind::kDivide, op, "other", 1, 0);
+  if (one_of(name, {"reciprocal", "rsqrt"})) return at(PointKind::kDivide, op, "self", 0, 0);
+  if (name == "addcdiv") return at(PointKind::kDivide, op, "tensor2", 2, 0);
+  if (one_of(name, {"pow", "float_power"})) {
+    const Operand exponent = operand(op, "exponent", 1);
+    if (exponent && exponent.min() < 0) return at(PointKind::kDivide, op, "self", 0, 0);
+  }
+  return std::nullopt;
+}
+
+double safe_floor(sense::DType dtype) {
+  // 1e-12 is itself 0 in float16 and the small float8 formats.
+  const double normal = sense::info(dtype).min_normal;
+  return dtype == sense::DType::kOther || normal < 1e-30 ? 1e-12 : 16 * normal;
+}
+
+}  // namespace finitude::explain

@@ -1,0 +1,195 @@
+#include "locate/births.h"
+
+#include <algorithm>
+
+#include "locate/op_kinds.h"
+
+namespace finitude::locate {
+namespace {
+
+using record::kNone;
+using record::Op;
+using record::OpId;
+using record::Origin;
+using record::Phase;
+
+constexpr std::size_t kMaxPath = 64;
+constexpr OpId kMaxNodeSearch = 4096;
+
+const char* kind_of(Phase phase) {
+  switch (phase) {
+    case Phase::kForward: return "forward";
+    case Phase::kBackward: return "backward";
+    case Phase::kOptimizer: return "optimizer";
+    case Phase::kData: return "data";
+  }
+  return "forward";
+}
+
+void set_node(const record::Trace& trace, OpId node, Birth* birth) {
+  if (node >= trace.ops.size()) return;
+  birth->node = node;
+  const OpId forward = trace.ops[node].forward;
+  birth->forward = forward < trace.ops.size() ? forward : kNone;
+}
+
+// A gradient that no traced op wrote was made by a node that computes outside the dispatcher: the last one that ended
+// before the value was read, had finite inputs and called no op.
+OpId silent_node(const record::Trace& trace, const Flow& flow, OpId reader) {
+  for (OpId id = reader, steps = 0; id-- > 0 && steps < kMaxNodeSearch; ++steps) {
+    const Op& op = trace.ops[id];
+    if (!op.is_node || flow.timeline.end[id] > flow.timeline.start[reader]) continue;
+    if (op.name.find("AccumulateGrad") != std::string::npos) continue;
+    if (id + 1 < trace.ops.size() && trace.ops[id + 1].parent == id) continue;
+    if (std::ranges::all_of(op.inputs, [](const auto& use) { return use.health.ok(); })) return id;
+  }
+  return kNone;
+}
+
+void describe_origin(const record::Trace& trace, const Flow& flow, const Event& event, std::uint32_t sink, Birth* birth) {
+  const Origin origin = trace.storages[event.storage].origin;
+  birth->phase = Phase::kForward;
+  birth->kind = "state";
+  switch (origin) {
+    case Origin::kParameter:
+    case Origin::kBuffer:
+    case Origin::kOptimizerState: return;
+    case Origin::kGradient:
+      birth->kind = "backward";
+      birth->phase = Phase::kBackward;
+      return;
+    case Origin::kUnknown:
+      if (event.label == kDamagedGradient) {
+        birth->kind = "backward";
+        birth->phase = Phase::kBackward;
+        if (event.first_reader != kNone) set_node(trace, silent_node(trace, flow, event.first_reader), birth);
+        return;
+      }
+      if (event.first_reader == kNone && sink < trace.sinks.size() && trace.sinks[sink].kind != "loss") {
+        if (trace.sinks[sink].kind != "gradient") return;
+        birth->kind = "backward";
+        birth->phase = Phase::kBackward;
+        return;
+      }
+      break;
+    case Origin::kBatch:
+    case Origin::kConstant: break;
+  }
+  birth->kind = "data";
+  birth->phase = Phase::kData;
+}
+
+// The row of the first bad element. Others may be bad as well; whoever can read the memory knows them all.
+void set_rows(const record::TensorUse& use, Birth* birth) {
+  if (use.shape.empty() || use.shape[0] <= 1 || use.first_bad < 0) return;
+  std::int64_t inner = 1;
+  for (std::size_t i = 1; i < use.shape.size(); ++i) {
+    if (use.shape[i] <= 0 || inner > use.first_bad) break;  // beyond first_bad its exact size does not matter
+    inner *= use.shape[i];
+  }
+  const std::int64_t row = use.first_bad / inner;
+  if (row < use.shape[0]) birth->rows.push_back(row);
+}
+
+}  // namespace
+
+std::uint32_t when(const Flow& flow, EventId id) {
+  const Event& event = flow.events[id];
+  const OpId op = event.from == Event::From::kOp ? event.op : event.first_reader;
+  return op == kNone ? 0 : flow.timeline.start[op];
+}
+
+Birth describe(const record::Trace& trace, const Flow& flow, EventId id, std::uint32_t sink) {
+  const Event& event = flow.events[id];
+  Birth birth;
+  birth.op = event.op;
+  birth.first_reader = event.first_reader;
+  birth.sink = sink == kNone ? 0 : sink;
+  if (event.use != nullptr) set_rows(*event.use, &birth);
+  if (event.from == Event::From::kOp) {
+    const Op& op = trace.ops[event.op];
+    birth.phase = op.phase;
+    birth.kind = kind_of(op.phase);
+    if (op.phase == Phase::kBackward) set_node(trace, op.is_node ? event.op : op.node, &birth);
+    return birth;
+  }
+  birth.storage = event.storage;
+  if (event.from == Event::From::kOrigin) {
+    describe_origin(trace, flow, event, sink, &birth);
+    return birth;
+  }
+  birth.kind = "memory";
+  const OpId near = event.op != kNone ? event.op : event.first_reader;
+  if (near != kNone) birth.phase = trace.ops[near].phase;
+  return birth;
+}
+
+std::vector<OpId> path_from(const Flow& flow, const Search& search, EventId event) {
+  std::vector<OpId> path;
+  for (EventId at = search.next(event); at != kNone; at = search.next(at)) {
+    if (flow.events[at].op != kNone) path.push_back(flow.events[at].op);
+  }
+  return path;
+}
+
+std::vector<OpId> shorten(std::vector<OpId> path) {
+  path.erase(std::unique(path.begin(), path.end()), path.end());
+  if (path.size() > kMaxPath) {
+    path.erase(path.begin() + kMaxPath / 2, path.end() - kMaxPath / 2);
+  }
+  return path;
+}
+
+OpId find_absorber(const record::Trace& trace, const Flow& flow, EventId origin, std::uint32_t until) {
+  std::vector<bool> event_tainted(flow.events.size()), layer_tainted(flow.layers.size());
+  event_tainted[origin] = true;
+  LayerId done = 0;
+  const auto taint_layers = [&](LayerId limit) {
+    for (; done < limit; ++done) {
+      const Layer& layer = flow.layers[done];
+      layer_tainted[done] = (layer.event != kNone && event_tainted[layer.event]) ||
+                            (layer.prev != kNone && layer_tainted[layer.prev]) ||
+                            (layer.other != kNone && layer_tainted[layer.other]);
+    }
+  };
+  const auto reads_tainted = [&](std::uint32_t begin, std::uint32_t count) {
+    for (std::uint32_t i = begin; i < begin + count; ++i) {
+      const Source& source = flow.sources[i];
+      if (source.top_only) {
+        const EventId event = flow.layers[source.layer].event;
+        if (event != kNone && event_tainted[event]) return true;
+      } else if (layer_tainted[source.layer]) {
+        return true;
+      }
+    }
+    return false;
+  };
+  for (EventId id = origin + 1; id < flow.events.size(); ++id) {
+    const Event& event = flow.events[id];
+    taint_layers(event.layers_before);
+    event_tainted[id] = !event.birth && reads_tainted(event.first_source, event.num_sources);
+  }
+  taint_layers(static_cast<LayerId>(flow.layers.size()));
+
+  const auto gives_finite = [](const Op& op) {
+    bool any = false;
+    for (const auto& out : op.outputs) {
+      if (!out.health.ok()) return false;
+      any |= out.health.numel != 0;
+    }
+    return any;
+  };
+  OpId select = kNone, other = kNone;
+  const OpId op = flow.events[origin].op;
+  for (OpId id = op == kNone ? 0 : op + 1; id < trace.ops.size() && flow.timeline.start[id] < until; ++id) {
+    const Op& reader = trace.ops[id];
+    const Range reads = flow.op_reads[id];
+    if (reads.count == 0 || reader.is_view || reader.is_node || !gives_finite(reader)) continue;
+    if (!reads_tainted(reads.begin, reads.count)) continue;
+    OpId& slot = is_select(reader) ? select : other;
+    if (slot == kNone || reader.parent == slot) slot = id;
+  }
+  return select != kNone ? select : other;
+}
+
+}  // namespace finitude::locate

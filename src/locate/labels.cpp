@@ -1,0 +1,416 @@
+#include "locate/labels.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "locate/op_kinds.h"
+#include "locate/writes.h"
+
+namespace finitude::locate {
+namespace {
+
+using record::kNone;
+using record::Op;
+using record::OpId;
+using record::Origin;
+using record::Phase;
+using record::TensorUse;
+
+constexpr std::uint32_t kNumber = kNone;      // Source::input of a number that came through the host
+constexpr std::uint32_t kMaxNesting = 10'000;  // deeper chains of parents are not followed
+constexpr int kReaderDepth = 16;              // layers looked through for the first reader of what came from outside
+
+// Elements that one bad input element may stand for by broadcasting.
+std::uint64_t repeats(const TensorUse& in, const TensorUse& out) {
+  return in.health.numel == 0 ? 1 : std::max<std::uint64_t>(1, (out.health.numel + in.health.numel - 1) / in.health.numel);
+}
+
+class Sweep {
+ public:
+  explicit Sweep(const record::Trace& trace)
+      : trace_(trace), contents_(trace.storages.size()), storages_(trace.storages.size()), has_children_(trace.ops.size()) {}
+
+  Flow run() &&;
+
+ private:
+  struct StorageState {
+    EventId origin = kNone;           // its kOrigin event, once needed
+    LayerId origin_layer = kNone;
+    const TensorUse* before = nullptr;  // the largest bad use before the first write
+    Kinds before_kinds = 0;
+    std::uint32_t first_write = kNone;  // moment
+    bool seen_forward = false;
+  };
+
+  OpId parent_of(OpId id) const { return trace_.ops[id].parent < id ? trace_.ops[id].parent : kNone; }
+  bool known(const TensorUse& use) const { return use.storage < storages_.size() && use.begin < use.end; }
+  void survey();
+  void start(OpId id);
+  void finish(OpId id);
+  void sink(std::size_t index);
+  void explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, OpId reader, std::vector<Source>* out);
+  void note_readers(const Source& source, OpId reader);
+  Range store(const std::vector<Source>& sources);
+  OpId raw_writer(OpId reader, std::uint32_t since) const;
+  LayerId origin_layer(const TensorUse& use, OpId reader);
+  void written(OpId id, const Write& write);
+  bool explained_inside(OpId id, const TensorUse& use, Kinds kinds, Labels* labels);
+  bool inputs_finite(const Op& op) const;
+  EventId add_event(Event event);
+  void judge(OpId id, const Write& write, Kinds kinds, Event* event);
+  bool grew(const Op& op, const Event& event, const TensorUse& out) const;
+
+  const record::Trace& trace_;
+  Contents contents_;
+  std::vector<StorageState> storages_;
+  std::vector<bool> has_children_;
+  Flow flow_;
+  std::uint32_t now_ = 0;
+  std::vector<Source> numbers_[3];  // per kind: what explains the last such number that an op handed to the host
+};
+
+// What each storage held before the trace wrote it, judged by the largest view of it: a slice tells less.
+void Sweep::survey() {
+  for (OpId id = 0; id < trace_.ops.size(); ++id) {
+    if (const OpId parent = parent_of(id); parent != kNone) has_children_[parent] = true;
+  }
+  for (OpId id = 0; id < trace_.ops.size(); ++id) {
+    const Op& op = trace_.ops[id];
+    for (const Write& w : writes_of(op, has_children_[id])) {
+      if (!known(*w.use)) continue;
+      auto& first = storages_[w.use->storage].first_write;
+      first = std::min(first, flow_.timeline.end[id]);
+    }
+  }
+  for (OpId id = 0; id < trace_.ops.size(); ++id) {
+    const Op& op = trace_.ops[id];
+    for (const TensorUse& use : op.inputs) {
+      if (!known(use)) continue;
+      StorageState& s = storages_[use.storage];
+      s.seen_forward |= op.phase != Phase::kBackward;
+      const Kinds kinds = kinds_of(use.health);
+      if (kinds == 0 || flow_.timeline.start[id] > s.first_write || is_overwritten(op, use)) continue;
+      s.before_kinds |= kinds;
+      if (s.before == nullptr || use.health.numel > s.before->health.numel) s.before = &use;
+    }
+  }
+}
+
+EventId Sweep::add_event(Event event) {
+  event.moment = now_;
+  event.layers_before = static_cast<LayerId>(contents_.layers.size());
+  flow_.events.push_back(event);
+  contents_.geometry.push_back(event.use != nullptr && !event.use->dense ? event.use : nullptr);
+  return static_cast<EventId>(flow_.events.size() - 1);
+}
+
+LayerId Sweep::origin_layer(const TensorUse& use, OpId reader) {
+  StorageState& s = storages_[use.storage];
+  if (s.origin_layer != kNone) return s.origin_layer;
+  const TensorUse& seen = s.before != nullptr ? *s.before : use;
+  const Origin origin = trace_.storages[use.storage].origin;
+  Event event;
+  event.from = Event::From::kOrigin;
+  event.storage = use.storage;
+  event.use = &seen;
+  event.kinds = kAllKinds;
+  if (origin == Origin::kConstant || is_mask_like(seen.health, origin)) {
+    event.label = kIntended;
+  } else {
+    const bool gradient = origin == Origin::kGradient || (origin == Origin::kUnknown && reader != kNone &&
+                                                          trace_.ops[reader].phase == Phase::kBackward && !s.seen_forward);
+    event.label = gradient ? kDamagedGradient : kDamaged;
+    event.birth = true;
+  }
+  s.origin = add_event(event);
+  s.origin_layer = contents_.lone_layer(s.origin, kAllKinds, event.label);
+  return s.origin_layer;
+}
+
+// A kernel may write memory without calling an operator. If a reader inside an op finds bad values in memory that first
+// came into use inside that same op, the op itself wrote them. `since`: the moment it came into use.
+OpId Sweep::raw_writer(OpId reader, std::uint32_t since) const {
+  if (reader == kNone) return kNone;
+  std::uint32_t depth = 0;
+  for (OpId id = parent_of(reader); id != kNone && depth < kMaxNesting; id = parent_of(id), ++depth) {
+    if (is_dispatcher_op(trace_.ops[id]) && flow_.timeline.start[id] < since) return id;
+  }
+  return kNone;
+}
+
+// Adds to `out` what explains the bad values of `use`.
+void Sweep::explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, OpId reader, std::vector<Source>* out) {
+  const std::size_t first = out->size();
+  StorageState& s = storages_[use.storage];
+  const Found found = contents_.read(use, kinds, input, out);
+  bool explained = (found.kinds & kinds) != 0 && ((kinds & kNan) == 0 || (found.kinds & kNan) != 0);
+  if (found.unwritten && (!explained || (s.before_kinds & kinds) != 0)) {
+    const LayerId layer = origin_layer(use, reader);
+    out->push_back({layer, input, kinds, labels_of(contents_.layers[layer], kinds), false});
+    explained = true;
+  }
+  OpId writer = kNone;
+  if (!explained || found.labels == kUninit) writer = raw_writer(reader, s.first_write);
+  if (!explained || writer != kNone) {
+    out->resize(first);
+    Event event;
+    event.storage = use.storage;
+    event.use = &use;
+    event.kinds = kinds;
+    event.op = writer;
+    if (writer != kNone) {
+      judge(writer, {&use, 0, 0, false}, kinds, &event);
+    } else {
+      event.from = Event::From::kUnseen;
+      event.birth = true;
+      event.label = reader != kNone && trace_.ops[reader].phase == Phase::kBackward ? kDamagedGradient : kDamaged;
+    }
+    const EventId id = add_event(event);
+    contents_.write_bad(use, id, kinds, event.label);
+    contents_.read(use, kinds, input, out);
+  }
+  if (reader == kNone || trace_.ops[reader].is_view || trace_.ops[reader].is_node) return;
+  for (std::size_t i = first; i < out->size(); ++i) note_readers((*out)[i], reader);
+}
+
+void Sweep::note_readers(const Source& source, OpId reader) {
+  LayerId at = source.layer;
+  for (int depth = 0; at != kNone && depth < kReaderDepth; ++depth, at = contents_.layers[at].prev) {
+    const EventId id = contents_.layers[at].event;
+    if (id == kNone || flow_.events[id].from == Event::From::kOp) continue;
+    OpId& first = flow_.events[id].first_reader;
+    if (first == kNone || trace_.ops[reader].parent == first) first = reader;  // the innermost of those that start with it
+  }
+}
+
+Range Sweep::store(const std::vector<Source>& sources) {
+  const auto begin = static_cast<std::uint32_t>(flow_.sources.size());
+  flow_.sources.insert(flow_.sources.end(), sources.begin(), sources.end());
+  return {begin, static_cast<std::uint32_t>(sources.size())};
+}
+
+void Sweep::start(OpId id) {
+  const Op& op = trace_.ops[id];
+  std::vector<Source> reads;
+  Kinds from_host = 0;  // numbers in arithmetic: not the mask values of a fill or a where
+  for (std::uint32_t i = 0; i < op.inputs.size(); ++i) {
+    const TensorUse& use = op.inputs[i];
+    const Kinds kinds = kinds_of(use.health);
+    if (kinds == 0 || !known(use) || is_overwritten(op, use)) continue;
+    if (trace_.storages[use.storage].origin == Origin::kConstant) from_host |= kinds;
+    explain_use(use, kinds, i, id, &reads);
+  }
+  for (const auto& scalar : op.scalars) from_host |= kinds_of(scalar);
+  if (from_host != 0 && !is_move(op)) {
+    for (int k = 0; k < 3; ++k) {
+      if (from_host >> k & 1) reads.insert(reads.end(), numbers_[k].begin(), numbers_[k].end());
+    }
+  }
+  if (reads.empty()) return;
+  flow_.op_reads[id] = store(reads);
+  if (!is_item(op)) return;
+  for (int k = 0; k < 3; ++k) {
+    std::vector<Source> bad;
+    for (Source source : reads) {
+      if ((source.labels & kAnyDamage) == 0 || (source.kinds >> k & 1) == 0) continue;
+      source.input = kNumber;
+      source.kinds = static_cast<Kinds>(1 << k);
+      bad.push_back(source);
+    }
+    if (!bad.empty()) numbers_[k] = std::move(bad);
+  }
+}
+
+bool Sweep::inputs_finite(const Op& op) const {
+  for (const TensorUse& use : op.inputs) {
+    if (kinds_of(use.health) != 0 && !is_overwritten(op, use)) return false;
+  }
+  for (const auto& scalar : op.scalars) {
+    if (kinds_of(scalar) != 0) return false;
+  }
+  return true;
+}
+
+// Are the bad values of this output of `id` what ops inside it wrote? Then those are to be followed.
+bool Sweep::explained_inside(OpId id, const TensorUse& use, Kinds kinds, Labels* labels) {
+  std::vector<Source> sources;
+  contents_.read(use, kinds, 0, &sources);
+  Kinds inside = 0;
+  for (const Source& source : sources) {
+    const Layer& layer = contents_.layers[source.layer];
+    *labels |= source.labels & static_cast<Labels>(~kUninit);
+    // A bundle has no event of its own; it was made by reading many writes at once.
+    if (layer.event != kNone && flow_.events[layer.event].moment < flow_.timeline.start[id]) continue;
+    for (int k = 0; k < 3; ++k) {
+      if ((layer.labels[k] & ~kUninit) != 0) inside |= static_cast<Kinds>(1 << k);
+    }
+  }
+  return (inside & kinds) == kinds;
+}
+
+bool Sweep::grew(const Op& op, const Event& event, const TensorUse& out) const {
+  if (is_move(op) && !is_cast(op)) return false;
+  std::uint64_t expected = 0;
+  std::uint32_t last = kNumber;
+  for (std::uint32_t i = 0; i < event.num_sources; ++i) {
+    const std::uint32_t input = flow_.sources[event.first_source + i].input;
+    if (input >= op.inputs.size() || input == last) continue;
+    last = input;
+    const TensorUse& in = op.inputs[input];
+    if (in.health.numel > out.health.numel) return false;
+    expected += in.health.non_finite() * repeats(in, out);
+  }
+  return event.num_sources != 0 && out.health.non_finite() > expected;
+}
+
+// Label and sources of what `id` wrote, by what it had read.
+void Sweep::judge(OpId id, const Write& write, Kinds kinds, Event* event) {
+  const Op& op = trace_.ops[id];
+  Range reads = flow_.op_reads[id];
+  const bool moves = is_move(op);
+  Kinds in_kinds = 0, scalar_kinds = 0;
+  for (const auto& scalar : op.scalars) scalar_kinds |= kinds_of(scalar);
+  // Keep the reads that this very output can stem from.
+  const bool lists = write.list_size > 1 && is_list_op(op);
+  if (reads.count != 0 && (lists || moves)) {
+    const std::vector<Member> in = lists ? members(op.inputs) : std::vector<Member>();
+    std::vector<Source> kept;
+    for (std::uint32_t i = 0; i < reads.count; ++i) {
+      const Source& source = flow_.sources[reads.begin + i];
+      const bool other_member = source.input < in.size() && in[source.input].size == write.list_size &&
+                                in[source.input].index != write.member;
+      const bool other_kind = moves && !write.assumed && !is_cast(op) && (source.kinds & kinds) == 0;
+      if (!other_member && !other_kind) kept.push_back(source);
+    }
+    if (kept.size() != reads.count) reads = store(kept);
+  }
+  Labels labels = 0;
+  for (std::uint32_t i = 0; i < reads.count; ++i) {
+    const Source& source = flow_.sources[reads.begin + i];
+    labels |= source.labels;
+    in_kinds |= source.kinds;
+    if (source.input == kNumber) scalar_kinds = 0;  // the number is explained
+  }
+  event->first_source = reads.begin;
+  event->num_sources = reads.count;
+  const bool gradient = op.phase == Phase::kBackward || (labels & kDamagedGradient) != 0;
+  const Labels damage = gradient ? kDamagedGradient : kDamaged;
+  if ((labels & kAnyDamage) != 0) {
+    event->label = damage;
+    return;
+  }
+  if ((labels & kUninit) != 0) {
+    event->label = moves ? kUninit : damage;
+    return;
+  }
+  const bool nothing_before = reads.count == 0 && scalar_kinds == 0;
+  const bool new_nan = (kinds & kNan) != 0 && ((in_kinds | scalar_kinds) & kNan) == 0;
+  const bool computed_nan = (kinds & kNan) != 0 && !moves;
+  // A learning rate or coefficient that is not finite is nobody's mask.
+  const bool optimizer = op.phase == Phase::kOptimizer && (!moves || scalar_kinds != 0);
+  const bool new_inf = is_monotone(op) && (kinds & ~in_kinds & ~scalar_kinds) != 0;
+  if (nothing_before || new_nan || computed_nan || optimizer || new_inf ||
+      (scalar_kinds == 0 && !write.assumed && grew(op, *event, *write.use))) {
+    event->label = damage;
+    event->birth = true;
+    return;
+  }
+  event->label = kIntended;
+}
+
+void Sweep::written(OpId id, const Write& write) {
+  const Op& op = trace_.ops[id];
+  const TensorUse& use = *write.use;
+  Kinds kinds = write.assumed ? kAllKinds : kinds_of(use.health);
+  if (kinds == 0) return contents_.write_clean(use);
+  Event event;
+  event.op = id;
+  event.storage = use.storage;
+  event.use = &use;
+  event.kinds = kinds;
+  event.assumed = write.assumed;
+  if (op.allocates && !write.assumed) {
+    event.from = Event::From::kAlloc;
+    event.label = kUninit;
+    event.birth = true;
+  } else {
+    Labels inside = 0;
+    if (has_children_[id] && explained_inside(id, use, kinds, &inside)) {
+      // Followed inside. But a constant that an op made for itself is not the user's intent: from finite inputs and
+      // numbers came a non-finite output, and the op as a whole is the birth (logdet selecting its own NaN).
+      if (inside != kIntended || !is_dispatcher_op(op) || is_move(op) || !inputs_finite(op)) return;
+      event.label = op.phase == Phase::kBackward ? kDamagedGradient : kDamaged;
+      event.birth = true;
+    } else {
+      judge(id, write, kinds, &event);
+    }
+  }
+  const EventId at = add_event(event);
+  if (!write.assumed) return contents_.write_bad(use, at, kinds, event.label);
+  TensorUse maybe = use;
+  maybe.dense = false;  // what was there before may be there still
+  contents_.write_bad(maybe, at, kinds, event.label);
+}
+
+void Sweep::finish(OpId id) {
+  for (const Write& write : writes_of(trace_.ops[id], has_children_[id])) {
+    if (known(*write.use)) written(id, write);
+  }
+}
+
+void Sweep::sink(std::size_t index) {
+  const record::Sink& sink = trace_.sinks[index];
+  const bool judged = sink.value.health.numel != 0;
+  const Kinds kinds = judged ? kinds_of(sink.value.health) : kAllKinds;
+  if (kinds == 0 || !known(sink.value)) return;
+  std::vector<Source> reads;
+  if (judged) {
+    explain_use(sink.value, kinds, 0, kNone, &reads);
+  } else if (contents_.read(sink.value, kinds, 0, &reads).unwritten && storages_[sink.value.storage].before_kinds != 0) {
+    const LayerId layer = origin_layer(sink.value, kNone);
+    reads.push_back({layer, 0, kinds, labels_of(contents_.layers[layer], kinds), false});
+  }
+  flow_.sink_reads[index] = store(reads);
+}
+
+Flow Sweep::run() && {
+  flow_.timeline = make_timeline(trace_);
+  flow_.op_reads.resize(trace_.ops.size());
+  flow_.sink_reads.resize(trace_.sinks.size());
+  survey();
+  std::vector<std::pair<std::uint32_t, std::size_t>> sinks;
+  for (std::size_t i = 0; i < trace_.sinks.size(); ++i) {
+    sinks.emplace_back(flow_.timeline.sink_moment(trace_.sinks[i].at_end_order), i);
+  }
+  std::ranges::sort(sinks);
+  auto next = sinks.begin();
+  const auto moments = static_cast<std::uint32_t>(flow_.timeline.moments.size());
+  for (now_ = 0; now_ <= moments; ++now_) {
+    for (; next != sinks.end() && next->first <= now_; ++next) sink(next->second);
+    if (now_ == moments) break;
+    const auto [op, is_end] = flow_.timeline.moments[now_];
+    is_end ? finish(op) : start(op);
+  }
+  flow_.layers = std::move(contents_.layers);
+  return std::move(flow_);
+}
+
+}  // namespace
+
+bool is_mask_like(const sense::Health& h, Origin origin) noexcept {
+  if (h.nan != 0 || h.inf() == 0) return false;
+  if (origin != Origin::kUnknown && origin != Origin::kBuffer && origin != Origin::kBatch) return false;
+  if (h.finite() == 0) return origin != Origin::kBatch;
+  if (h.min == h.max) return true;
+  if (h.zero != 0 && (h.min == 0 || h.max == 0)) {  // zero and one other value
+    const double other = h.min == 0 ? h.max : h.min;
+    const double expected = static_cast<double>(h.finite() - h.zero) * other * other;
+    if (std::abs(h.sum_sq - expected) <= 1e-6 * expected) return true;
+  }
+  // Log-probabilities of impossible events. A batch gets no such credit: log-spectra of silence look the same.
+  return origin != Origin::kBatch && h.pos_inf == 0 && h.max <= 0;
+}
+
+Flow label(const record::Trace& trace) { return Sweep(trace).run(); }
+
+}  // namespace finitude::locate

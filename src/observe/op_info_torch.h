@@ -1,0 +1,27 @@
+// What the tracer must know of an operator beside its name, looked up once per operator.
+#pragma once
+
+#include <ATen/record_function.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace finitude::observe {
+
+struct OpInfo {
+  bool is_op = false;              // has a schema; else a custom Function or a plain range
+  bool transparent = false;        // not recorded: its children stand for it
+  std::string name;                // without overload
+  std::vector<std::string> args, returns;
+  std::uint64_t writes = 0;        // bit i: argument i is written
+  bool may_view = false;           // outputs may alias inputs unwritten
+  bool allocates = false;
+  bool random = false;
+  bool from_host = false;          // hands over memory that host code filled (torch.tensor)
+};
+
+// Cached by the address of the name, checked by its text. Any thread.
+const OpInfo& op_info(const at::RecordFunction& fn);
+
+}  // namespace finitude::observe

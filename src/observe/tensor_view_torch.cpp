@@ -1,0 +1,110 @@
+#include "observe/tensor_view_torch.h"
+
+#include <c10/core/ScalarType.h>
+
+#include <cstring>
+
+#include "base/checksum.h"
+
+namespace finitude::observe {
+
+sense::DType dtype_of(const caffe2::TypeMeta& meta) noexcept {
+  using sense::DType;
+  if (!meta.isScalarType()) return DType::kOther;
+  switch (meta.toScalarType()) {
+    case c10::ScalarType::Double: return DType::kFloat64;
+    case c10::ScalarType::Float: return DType::kFloat32;
+    case c10::ScalarType::Half: return DType::kFloat16;
+    case c10::ScalarType::BFloat16: return DType::kBFloat16;
+    case c10::ScalarType::ComplexDouble: return DType::kComplex128;
+    case c10::ScalarType::ComplexFloat: return DType::kComplex64;
+    case c10::ScalarType::ComplexHalf: return DType::kComplex32;
+    case c10::ScalarType::Float8_e4m3fn: return DType::kFloat8E4M3FN;
+    case c10::ScalarType::Float8_e4m3fnuz: return DType::kFloat8E4M3FNUZ;
+    case c10::ScalarType::Float8_e5m2: return DType::kFloat8E5M2;
+    case c10::ScalarType::Float8_e5m2fnuz: return DType::kFloat8E5M2FNUZ;
+    default: return DType::kOther;
+  }
+}
+
+bool view_of(const c10::TensorImpl& impl, TensorView* view) noexcept {
+  // Only plain strided CPU tensors. has_any over wrapper keys: a functorch or Python tensor has no values of its own.
+  static const c10::DispatchKeySet kWrappers = c10::DispatchKeySet(
+      {c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
+       c10::DispatchKey::BatchedNestedTensor});
+  if (!impl.is_cpu() || impl.layout() != c10::kStrided) return false;
+  const c10::DispatchKeySet keys = impl.key_set();
+  if (keys.has_any(kWrappers) || keys.has_backend(c10::BackendComponent::MetaBit)) return false;
+  if (keys.has(c10::DispatchKey::QuantizedCPU) || keys.has(c10::DispatchKey::NestedTensorCPU)) return false;
+  if (impl.is_python_dispatch() || !impl.has_storage()) return false;
+  c10::StorageImpl* storage = impl.unsafe_storage().unsafeGetStorageImpl();
+  if (storage == nullptr) return false;
+  const std::int64_t numel = impl.numel();
+  const auto* base = static_cast<const char*>(storage->data_ptr().get());
+  if (base == nullptr && numel != 0) return false;
+  const auto item = static_cast<std::int64_t>(impl.itemsize());
+  std::int64_t last = 0;  // elements from the first to the last one of the view
+  view->sizes = impl.sizes();
+  view->strides = impl.strides();
+  for (std::size_t d = 0; d < view->sizes.size(); ++d) last += (view->sizes[d] - 1) * view->strides[d];
+  view->storage = storage;
+  view->begin = impl.storage_offset() * item;
+  view->end = numel == 0 ? view->begin : view->begin + (last + 1) * item;
+  if (view->end > static_cast<std::int64_t>(storage->nbytes())) return false;
+  view->data = base == nullptr ? nullptr : base + view->begin;
+  view->dtype = dtype_of(impl.dtype());
+  view->numel = numel;
+  view->contiguous = impl.is_contiguous();
+  return true;
+}
+
+sense::Quick quick(const TensorView& v) noexcept {
+  if (v.contiguous) return sense::quick_scan(v.data, static_cast<std::size_t>(v.numel), v.dtype);
+  return sense::quick_scan_strided(v.data, v.sizes.data(), v.strides.data(), static_cast<int>(v.sizes.size()), v.dtype);
+}
+
+sense::Health full(const TensorView& v) noexcept {
+  if (v.contiguous) return sense::full_scan(v.data, static_cast<std::size_t>(v.numel), v.dtype);
+  return sense::full_scan_strided(v.data, v.sizes.data(), v.strides.data(), static_cast<int>(v.sizes.size()), v.dtype);
+}
+
+std::uint64_t checksum(const TensorView& v) noexcept {
+  const std::int64_t span = v.end - v.begin;
+  const std::int64_t item = v.numel == 0 ? 0 : [&] {
+    std::int64_t last = 0;
+    for (std::size_t d = 0; d < v.sizes.size(); ++d) last += (v.sizes[d] - 1) * v.strides[d];
+    return span / (last + 1);
+  }();
+  std::uint64_t sum = static_cast<std::uint64_t>(v.numel);
+  if (v.numel == 0) return sum;
+  // Blocks of a fixed number of elements, so that the cut points do not depend on the strides.
+  constexpr std::int64_t kBlock = 4096;
+  if (v.contiguous) {
+    for (std::int64_t n = 0; n < v.numel; n += kBlock) {
+      const std::int64_t part = v.numel - n < kBlock ? v.numel - n : kBlock;
+      sum = base::checksum(v.data + n * item, static_cast<std::size_t>(part * item), sum);
+    }
+    return sum;
+  }
+  char block[kBlock * 16];
+  std::int64_t filled = 0;
+  const auto ndim = v.sizes.size();
+  std::int64_t index[64] = {0};
+  if (ndim > 64 || item > 16) return sum;
+  for (std::int64_t n = 0; n < v.numel; ++n) {
+    std::int64_t offset = 0;
+    for (std::size_t d = 0; d < ndim; ++d) offset += index[d] * v.strides[d];
+    std::memcpy(block + filled * item, v.data + offset * item, static_cast<std::size_t>(item));
+    if (++filled == kBlock) {
+      sum = base::checksum(block, static_cast<std::size_t>(filled * item), sum);
+      filled = 0;
+    }
+    for (std::size_t d = ndim; d-- > 0;) {
+      if (++index[d] < v.sizes[d]) break;
+      index[d] = 0;
+    }
+  }
+  return filled == 0 ? sum : base::checksum(block, static_cast<std::size_t>(filled * item), sum);
+}
+
+}  // namespace finitude::observe

@@ -1,0 +1,123 @@
+#include "replay/lab_torch.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
+
+#include <cmath>
+
+#include "observe/tensor_view_torch.h"
+
+namespace finitude::replay {
+namespace {
+
+c10::ScalarType scalar_type(sense::DType dtype) {
+  switch (dtype) {
+    case sense::DType::kFloat64: return at::kDouble;
+    case sense::DType::kFloat16: return at::kHalf;
+    case sense::DType::kBFloat16: return at::kBFloat16;
+    default: return at::kFloat;
+  }
+}
+
+at::Tensor change(at::Tensor t, const std::string& arg, const Variant& v) {
+  if (!t.defined()) return t;
+  t = t.clone();
+  const bool floating = t.is_floating_point() || t.is_complex();
+  if (floating && arg == v.replace_arg && !arg.empty()) {
+    const at::Tensor from = std::isnan(v.replace_from) ? t.isnan() : t.eq(v.replace_from);
+    t = t.masked_fill(from, v.replace_to);
+  }
+  if (v.compute_dtype && t.is_floating_point()) t = t.to(scalar_type(*v.compute_dtype));
+  if (floating && arg == v.scale_arg && !arg.empty()) t = t * v.scale;
+  if (floating && arg == v.add_arg && !arg.empty()) t = t + v.add;
+  if (floating && arg == v.clamp_arg && !arg.empty() && (v.clamp_min || v.clamp_max)) {
+    t = t.clamp(v.clamp_min ? std::optional<c10::Scalar>(*v.clamp_min) : std::nullopt,
+                v.clamp_max ? std::optional<c10::Scalar>(*v.clamp_max) : std::nullopt);
+  }
+  return t;
+}
+
+at::Tensor drop_rows(const at::Tensor& t, std::int64_t rows, const std::vector<std::int64_t>& drop) {
+  if (!t.defined() || t.dim() == 0 || t.size(0) != rows) return t;
+  std::vector<std::int64_t> keep;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    if (std::find(drop.begin(), drop.end(), i) == drop.end()) keep.push_back(i);
+  }
+  return t.index_select(0, at::tensor(keep, at::kLong));
+}
+
+}  // namespace
+
+Trial TorchLab::run(record::OpId op, const Variant& variant) {
+  Trial trial;
+  const observe::CapturedCall* call = tracer_.captured(op);
+  if (call == nullptr) {
+    trial.why_not = "its inputs were not captured";
+    return trial;
+  }
+  try {
+    at::DisableRecordFunctionGuard unobserved;
+    at::NoGradGuard no_grad;
+    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    at::AutoDispatchBelowADInplaceOrView below;
+    const auto handle = c10::Dispatcher::singleton().findSchema({call->op, call->overload});
+    if (!handle) {
+      trial.why_not = "the operator is not registered";
+      return trial;
+    }
+    const auto& arguments = handle->schema().arguments();
+    std::int64_t rows = -1;
+    for (const auto& arg : call->args) {
+      if (rows < 0 && arg.isTensor() && arg.toTensor().defined() && arg.toTensor().dim() > 0) rows = arg.toTensor().size(0);
+    }
+    torch::jit::Stack stack;
+    for (std::size_t i = 0; i < call->args.size(); ++i) {
+      const std::string name = i < arguments.size() ? arguments[i].name() : "";
+      c10::IValue value = call->args[i];
+      const auto one = [&](const at::Tensor& t) {
+        at::Tensor changed = change(t, name, variant);
+        return variant.drop_rows.empty() ? changed : drop_rows(changed, rows, variant.drop_rows);
+      };
+      if (value.isTensor()) {
+        value = one(value.toTensor());
+      } else if (value.isTensorList()) {
+        c10::List<at::Tensor> list;
+        for (const at::Tensor& t : value.toTensorVector()) list.push_back(one(t));
+        value = list;
+      } else if (variant.compute_dtype && name == "dtype" && value.isInt()) {
+        // Keep an explicit floating target dtype from undoing the experiment.
+        if (c10::isFloatingType(static_cast<c10::ScalarType>(value.toInt()))) {
+          value = static_cast<std::int64_t>(scalar_type(*variant.compute_dtype));
+        }
+      } else if (value.isScalar() && !variant.clamp_arg.empty() && name == variant.clamp_arg) {
+        double number = value.toScalar().toDouble();
+        if (variant.clamp_min) number = std::max(number, *variant.clamp_min);
+        if (variant.clamp_max) number = std::min(number, *variant.clamp_max);
+        value = c10::Scalar(number);
+      }
+      stack.push_back(std::move(value));
+    }
+    handle->callBoxed(&stack);
+    const auto look = [&](const at::Tensor& t) {
+      observe::TensorView v;
+      if (t.defined() && observe::view_of(*t.unsafeGetTensorImpl(), &v)) trial.outputs.push_back(observe::full(v));
+    };
+    for (const c10::IValue& v : stack) {
+      if (v.isTensor()) look(v.toTensor());
+      else if (v.isTensorList()) {
+        for (const at::Tensor& t : v.toTensorVector()) look(t);
+      }
+    }
+    trial.ran = true;
+  } catch (const std::exception& e) {
+    trial.why_not = std::string(e.what()).substr(0, 200);
+  } catch (...) {
+    trial.why_not = "an unknown error";
+  }
+  return trial;
+}
+
+}  // namespace finitude::replay

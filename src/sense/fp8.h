@@ -1,0 +1,13 @@
+// float8: 256 codes, so a histogram tells everything.
+#pragma once
+
+#include <cstddef>
+
+#include "sense/format.h"
+#include "sense/health.h"
+
+namespace finitude::sense {
+
+Health full_scan_fp8(const void* data, std::size_t n, DType dtype) noexcept;
+
+}  // namespace finitude::sense

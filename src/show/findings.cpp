@@ -1,0 +1,186 @@
+#include "show/findings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace finitude::show {
+namespace {
+
+using nlohmann::json;
+
+const record::Frame* user_frame(const record::Trace& trace, std::uint32_t stack) {
+  if (stack == record::kNone || stack >= trace.stacks.size() || trace.stacks[stack].frames.empty()) return nullptr;
+  return &trace.stacks[stack].frames.front();
+}
+
+void add_place(const record::Trace& trace, std::uint32_t stack, json* out) {
+  const record::Frame* frame = user_frame(trace, stack);
+  (*out)["file"] = frame ? frame->file : "";
+  (*out)["line"] = frame ? frame->line : 0;
+  (*out)["source"] = frame ? source_line(frame->file, frame->line) : "";
+  (*out)["module"] = frame ? trace.stacks[stack].module : "";
+}
+
+const char* dtype_name(sense::DType dtype) {
+  return dtype == sense::DType::kOther ? "other" : sense::info(dtype).name.data();
+}
+
+std::string short_text(const record::Op& op) {
+  const auto bad = [](const std::vector<record::TensorUse>& uses) {
+    sense::Health total;
+    for (const auto& use : uses) total = sense::merge(total, use.health);
+    return total;
+  };
+  const sense::Health in = bad(op.inputs), out = bad(op.outputs);
+  std::string text;
+  if (out.nan) text += std::to_string(out.nan) + " NaN";
+  if (out.inf()) text += (text.empty() ? "" : ", ") + std::to_string(out.inf()) + " Inf";
+  if (text.empty()) text = "finite";
+  if (in.ok() && !out.ok()) text += " from finite inputs";
+  return text;
+}
+
+}  // namespace
+
+json number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+json statistics(const record::TensorUse& use) {
+  const sense::Health& h = use.health;
+  json out = {{"arg", use.arg},      {"shape", use.shape},       {"dtype", dtype_name(use.dtype)},
+              {"min", number(h.min)}, {"max", number(h.max)},    {"absmax", number(h.absmax)},
+              {"nan", h.nan},         {"inf", h.inf()},          {"pos_inf", h.pos_inf},
+              {"neg_inf", h.neg_inf}, {"zero", h.zero},          {"numel", h.numel}};
+  return out;
+}
+
+std::string source_line(const std::string& file, int line) {
+  constexpr int kMaxLine = 1'000'000;
+  constexpr std::size_t kMaxLength = 400;
+  if (line <= 0 || line > kMaxLine) return {};
+  std::ifstream in(file);
+  std::string text;
+  for (int i = 0; i < line; ++i) {
+    if (!std::getline(in, text)) return {};
+  }
+  const auto first = text.find_first_not_of(" \t");
+  if (first == std::string::npos) return {};
+  const auto last = text.find_last_not_of(" \t\r\n;");
+  return text.substr(first, std::min(last - first + 1, kMaxLength));
+}
+
+json birth(const record::Trace& trace, const locate::Birth& b) {
+  json out = {{"phase", b.kind}, {"op", ""}, {"node", ""}, {"inputs", json::array()}, {"outputs", json::array()},
+              {"rows", b.rows}};
+  const auto op_at = [&](record::OpId id) { return id != record::kNone && id < trace.ops.size() ? &trace.ops[id] : nullptr; };
+  const record::Op* op = op_at(b.op);
+  const record::Op* node = op_at(b.node);
+  const record::Op* forward = op_at(b.forward);
+  std::uint32_t stack = record::kNone;
+  if (op != nullptr) {
+    out["op"] = op->name;
+    stack = op->stack;
+    for (const auto& use : op->inputs) out["inputs"].push_back(statistics(use));
+    for (const auto& use : op->outputs) out["outputs"].push_back(statistics(use));
+    json scalars = json::array();
+    for (const auto& s : op->scalars) {
+      if (!s.text.empty() && s.text != "None") scalars.push_back({{"arg", s.arg}, {"text", s.text}});
+    }
+    if (!scalars.empty()) out["scalars"] = scalars;
+  }
+  if (node != nullptr) out["node"] = node->name;
+  if (forward != nullptr) {
+    json f = {{"op", forward->name}};
+    add_place(trace, forward->stack, &f);
+    f["inputs"] = json::array();
+    for (const auto& use : forward->inputs) f["inputs"].push_back(statistics(use));
+    out["forward"] = f;
+    if (user_frame(trace, stack) == nullptr) stack = forward->stack;  // the engine has no line of its own
+  }
+  if (op == nullptr && b.storage != record::kNone && b.storage < trace.storages.size()) {
+    const record::Storage& storage = trace.storages[b.storage];
+    out["name"] = storage.name;
+    stack = storage.stack;
+    if (const record::Op* reader = op_at(b.first_reader)) {
+      for (const auto& use : reader->inputs) {
+        if (use.storage == b.storage) out["outputs"].push_back(statistics(use));
+      }
+      if (user_frame(trace, stack) == nullptr) stack = reader->stack;
+    }
+  }
+  if (op != nullptr && user_frame(trace, stack) == nullptr) {
+    if (const record::Op* reader = op_at(b.first_reader)) stack = reader->stack;
+  }
+  add_place(trace, stack, &out);
+  if (const record::Op* select = op_at(b.absorbed_by)) {
+    json a = {{"op", select->name}};
+    add_place(trace, select->stack, &a);
+    out["absorbed_by"] = a;
+  }
+  return out;
+}
+
+json findings(const record::Trace& trace, const locate::Located& located, const explain::Finding& finding) {
+  json out = {{"births", json::array()}, {"path", json::array()}};
+  constexpr std::size_t kMaxBirths = 16;
+  for (std::size_t i = 0; i < located.births.size() && i < kMaxBirths; ++i) {
+    out["births"].push_back(birth(trace, located.births[i]));
+  }
+  if (!located.births.empty()) {
+    for (record::OpId id : located.births[0].path) {
+      if (id >= trace.ops.size()) continue;
+      const record::Op& op = trace.ops[id];
+      json step = {{"op", op.name}, {"text", short_text(op)}};
+      add_place(trace, op.stack, &step);
+      out["path"].push_back(step);
+    }
+  }
+  json experiments = json::array();
+  for (const auto& e : finding.experiments) {
+    experiments.push_back({{"name", e.name}, {"outcome", e.outcome}, {"confirms", e.confirms}});
+  }
+  out["cause"] = {{"class", finding.cause_class}, {"confidence", finding.confidence}, {"text", finding.text},
+                  {"experiments", experiments}};
+  if (!finding.fix_text.empty()) {
+    out["fix"] = {{"text", finding.fix_text}, {"verified", false}, {"file", finding.fix_file}, {"line", finding.fix_line}};
+  } else {
+    out["fix"] = nullptr;
+  }
+  return out;
+}
+
+json op_table(const record::Trace& trace, std::size_t max_ops) {
+  static constexpr const char* kPhases[] = {"forward", "backward", "optimizer", "data"};
+  json ops = json::array();
+  for (const record::Op& op : trace.ops) {
+    if (ops.size() >= max_ops) break;
+    if (op.is_node) continue;
+    json row = {{"op", op.name}, {"phase", kPhases[static_cast<int>(op.phase)]}, {"micro_batch", op.micro_batch},
+                {"inputs", json::array()}, {"outputs", json::array()}};
+    const record::Frame* frame = user_frame(trace, op.stack);
+    row["file"] = frame ? frame->file : "";
+    row["line"] = frame ? frame->line : 0;
+    row["module"] = frame ? trace.stacks[op.stack].module : "";
+    double in = 0, out = 0;
+    bool bad = false;
+    for (const auto& use : op.inputs) {
+      row["inputs"].push_back(statistics(use));
+      in = std::max(in, use.health.absmax);
+    }
+    for (const auto& use : op.outputs) {
+      row["outputs"].push_back(statistics(use));
+      out = std::max(out, use.health.absmax);
+      bad |= !use.health.ok();
+    }
+    row["growth"] = bad ? json("Infinity") : in > 0 ? number(out / in) : json(nullptr);
+    ops.push_back(std::move(row));
+  }
+  return ops;
+}
+
+}  // namespace finitude::show

@@ -1,0 +1,25 @@
+// What was located and explained, as the "births", "cause", "fix" and "path" of the report (docs/report.schema.json).
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "explain/explain.h"
+#include "locate/slice.h"
+#include "record/trace.h"
+
+namespace finitude::show {
+
+// Numbers that JSON cannot hold become "NaN", "Infinity", "-Infinity".
+nlohmann::json number(double value);
+nlohmann::json statistics(const record::TensorUse& use);
+nlohmann::json birth(const record::Trace& trace, const locate::Birth& birth);
+// {births, cause, fix, path} of one alarm.
+nlohmann::json findings(const record::Trace& trace, const locate::Located& located, const explain::Finding& finding);
+// Every op with its statistics and the growth of its output over its largest input.
+nlohmann::json op_table(const record::Trace& trace, std::size_t max_ops);
+// The text of one line of a file, trimmed; empty where it cannot be read.
+std::string source_line(const std::string& file, int line);
+
+}  // namespace finitude::show

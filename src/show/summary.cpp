@@ -1,0 +1,25 @@
+#include "show/summary.h"
+
+#include <algorithm>
+
+#include "show/words.h"
+
+namespace finitude::show {
+
+std::string summary(const Json& report) {
+  std::string line = text(report, "outcome");
+  line.resize(std::max<std::size_t>(line.size(), 9), ' ');
+  const Json& alarms = list(report, "alarms");
+  if (alarms.empty()) {
+    return line + "  " +
+           (text(report, "outcome") == "unwatched" ? outcome_sentence(report) : watched_sentence(report));
+  }
+  const Json& first = alarms[0];
+  line += "  " + headline(report, first);
+  const std::string kind = text(at(first, "cause"), "class");
+  if (!kind.empty() && kind != "unknown") line += " Cause: " + kind + ".";
+  if (alarms.size() > 1) line += " And " + counted(alarms.size() - 1, "alarm") + " more.";
+  return line;
+}
+
+}  // namespace finitude::show

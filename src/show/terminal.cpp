@@ -1,0 +1,238 @@
+// The report as text: one block per alarm, then advisories, what was watched, and what to do next.
+#include <algorithm>
+
+#include "show/layout.h"
+#include "show/printable.h"
+#include "show/words.h"
+
+namespace finitude::show {
+namespace {
+
+constexpr int kHang = 10;
+constexpr std::size_t kShownAlarms = 20, kShownAdvisories = 10, kShownTensors = 4, kShownBirths = 3,
+                      kShownExperiments = 8;
+
+class Terminal {
+ public:
+  Terminal(const Json& report, const TerminalOptions& options) : report_(report), page_(options) {}
+
+  std::string take() {
+    const Json& alarms = list(report_, "alarms");
+    if (alarms.empty()) outcome();
+    for (std::size_t i = 0; i < std::min(alarms.size(), kShownAlarms); ++i) {
+      if (i) page_.blank();
+      alarm(alarms[i]);
+    }
+    if (alarms.size() > kShownAlarms) more(alarms.size() - kShownAlarms, "alarm");
+    advisories();
+    if (!alarms.empty()) labelled("watched", Tone::kDim, {{watched_sentence(report_)}});
+    not_watched();
+    hint();
+    return page_.take();
+  }
+
+ private:
+  void labelled(const char* label, Tone tone, const std::vector<Piece>& pieces) {
+    page_.line(label, tone, pieces, kHang);
+  }
+  void more(std::size_t n, const char* noun) {
+    labelled("", Tone::kPlain, {{"and " + counted(n, noun) + " more in the JSON report", Tone::kDim}});
+  }
+
+  void outcome() {
+    const std::string outcome = text(report_, "outcome");
+    std::string line = outcome_sentence(report_);
+    if (outcome != "unwatched" && !watched_sentence(report_).empty()) {
+      line.pop_back();
+      line += ": " + watched_sentence(report_) + ".";
+    }
+    page_.line("finitude:", outcome == "clean" ? Tone::kGood : Tone::kWarn, {{line, Tone::kPlain}}, kHang);
+  }
+
+  void not_watched() {
+    const Json& all = list(at(report_, "watched"), "not_watched");
+    for (std::size_t i = 0; i < std::min(all.size(), kShownAdvisories); ++i) {
+      if (all[i].is_string())
+        labelled("unwatched", Tone::kDim, {{all[i].get_ref<const std::string&>().substr(0, 4096)}});
+    }
+    if (all.size() > kShownAdvisories) more(all.size() - kShownAdvisories, "such note");
+  }
+
+  // A path keeps its end, where file and line are.
+  std::string shown_place(const Json& located) const {
+    return cut_left(printable(place(report_, located), page_.unicode()),
+                    std::max(16, std::min(page_.width(), 400) / 2));
+  }
+  void add(std::vector<Piece>& pieces, const std::string& what, Tone tone = Tone::kPlain) const {
+    if (!what.empty()) pieces.push_back({what, tone});
+  }
+  std::string arrow() const { return page_.unicode() ? "\u2192 " : "-> "; }
+
+  void alarm(const Json& alarm) {
+    page_.line("finitude:", flag(alarm, "harmless") ? Tone::kWarn : Tone::kBad,
+               {{headline(report_, alarm), Tone::kStrong}}, kHang);
+    const Json& births = list(alarm, "births");
+    for (std::size_t i = 0; i < std::min(births.size(), kShownBirths); ++i) {
+      birth(births[i], i > 0);
+      if (i == 0) path(alarm);
+    }
+    if (births.size() > kShownBirths) more(births.size() - kShownBirths, "birth");
+    if (const std::string line = gradients_sentence(alarm); !line.empty())
+      labelled("gradients", Tone::kStrong, {{line}});
+    const std::string loss = drift(at(alarm, "history"), "loss"),
+                      grad = drift(at(alarm, "history"), "grad_absmax");
+    if (!loss.empty()) labelled("before", Tone::kStrong, {{"loss " + loss}});
+    if (!grad.empty()) labelled(loss.empty() ? "before" : "", Tone::kStrong, {{"largest gradient " + grad}});
+    if (const std::string line = rerun_sentence(alarm); !line.empty())
+      labelled("again", Tone::kStrong, {{line}});
+    cause(at(alarm, "cause"));
+    fix(at(alarm, "fix"));
+    if (const std::string capsule = text(alarm, "capsule"); !capsule.empty()) {
+      labelled("capsule", Tone::kStrong, {{capsule, Tone::kCode}, {replay_command(capsule), Tone::kDim}});
+    }
+  }
+
+  void birth(const Json& birth, bool other) {
+    const Json& forward = at(birth, "forward");
+    const bool backward = forward.is_object();
+    std::vector<Piece> pieces;
+    add(pieces, born_at(birth), Tone::kBad);
+    if (backward && !text(forward, "op").empty())
+      add(pieces, "backward of " + text(forward, "op"), Tone::kBad);
+    // The node's own place is the forward op's, unless a custom function has a line of its own.
+    const Json& where = text(birth, "file").empty() && backward ? forward : birth;
+    add(pieces, shown_place(where), Tone::kCode);
+    add(pieces, cut(printable(text(where, "source"), page_.unicode()), 200));
+    if (const std::string module = text(where, "module"); !module.empty())
+      add(pieces, "in " + module, Tone::kDim);
+    const std::string phase = text(birth, "phase");
+    page_.line((other ? "also in " : "born in ") + (phase.empty() ? "an unknown phase" : phase),
+               Tone::kStrong, pieces, kHang);
+    const Json none;
+    tensors("input", list(birth, "inputs"), none);
+    pieces.clear();
+    for (const std::string& scalar : scalars_words(birth)) add(pieces, scalar);
+    if (!pieces.empty()) page_.line("  with", Tone::kDim, pieces, kHang);
+    tensors("output", list(birth, "outputs"), at(birth, "rows"));
+    if (const Json& select = at(birth, "absorbed_by"); select.is_object()) {
+      pieces.clear();
+      add(pieces, text(select, "op"), Tone::kWarn);
+      add(pieces, shown_place(select), Tone::kCode);
+      add(pieces, cut(printable(text(select, "source"), page_.unicode()), 200));
+      page_.line("  hidden by", Tone::kDim, pieces, kHang);
+    }
+  }
+
+  void tensors(const char* label, const Json& all, const Json& rows) {
+    for (std::size_t i = 0; i < std::min(all.size(), kShownTensors); ++i) {
+      std::vector<Piece> pieces{
+          {(text(all[i], "arg").empty() ? "" : text(all[i], "arg") + " ") + tensor_type(all[i])}};
+      const bool bad = count(all[i], "nan") + count(all[i], "inf") > 0;
+      for (const std::string& value : tensor_values(all[i], rows)) {
+        add(pieces, value, bad && value.find(" x ") != std::string::npos ? Tone::kBad : Tone::kPlain);
+      }
+      page_.line(std::string("  ") + label, Tone::kDim, pieces, kHang);
+    }
+    if (all.size() > kShownTensors) more(all.size() - kShownTensors, label);
+  }
+
+  void path(const Json& alarm) {
+    const Json& all = list(alarm, "path");
+    if (all.empty()) return;
+    constexpr std::size_t kFirst = 4, kLast = 3;
+    std::vector<Piece> pieces;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all.size() > kFirst + kLast + 1 && i == kFirst) {
+        pieces.push_back({arrow() + "(" + grouped(all.size() - kFirst - kLast) + " more)", Tone::kDim, 1});
+        i = all.size() - kLast;
+      }
+      const std::string where = shown_place(all[i]), said = text(all[i], "text");
+      std::string step = arrow() + text(all[i], "op");
+      if (!where.empty()) step += " (" + where + ")";
+      if (!said.empty()) step += " " + said;
+      pieces.push_back({step, Tone::kPlain, 1});
+    }
+    const Json& sink = at(alarm, "sink");
+    const std::string name = text(sink, "name");
+    if (text(sink, "kind") == "gradient")
+      pieces.push_back({arrow() + "gradient of " + name, Tone::kPlain, 1});
+    else if (!(name + text(sink, "kind")).empty())
+      pieces.push_back({arrow() + (name.empty() ? text(sink, "kind") : name), Tone::kPlain, 1});
+    page_.line("  path", Tone::kDim, pieces, kHang);
+  }
+
+  void cause(const Json& cause) {
+    const std::string line = cause_sentence(cause), tag = cause_tag(cause);
+    if (line.empty()) return;
+    const std::string confidence = text(cause, "confidence");
+    std::vector<Piece> pieces{{line}};
+    if (!tag.empty()) {
+      pieces.push_back({"[" + tag + "]", confidence == "proven" ? Tone::kGood : Tone::kWarn, 3, true});
+    }
+    labelled("cause", Tone::kStrong, pieces);
+    const Json& experiments = list(cause, "experiments");
+    pieces.clear();
+    for (std::size_t i = 0; i < std::min(experiments.size(), kShownExperiments); ++i) {
+      pieces.push_back(
+          {text(experiments[i], "name") + ": " + text(experiments[i], "outcome"), Tone::kPlain, 4});
+    }
+    if (!pieces.empty()) labelled("", Tone::kPlain, pieces);
+    if (experiments.size() > kShownExperiments) more(experiments.size() - kShownExperiments, "experiment");
+  }
+
+  void fix(const Json& fix) {
+    const std::string line = fix_sentence(report_, fix);
+    if (line.empty()) return;
+    labelled(
+        "fix", Tone::kStrong,
+        {{line}, {"[" + fix_tag(fix) + "]", flag(fix, "verified") ? Tone::kGood : Tone::kWarn, 3, true}});
+  }
+
+  void advisories() {
+    const Json& all = list(report_, "advisories");
+    for (std::size_t i = 0; i < std::min(all.size(), kShownAdvisories); ++i) {
+      const Json& one = all[i];
+      std::string line = text(one, "kind");
+      if (has_count(one, "step"))
+        line += (line.empty() ? "step " : ", step ") + std::to_string(count(one, "step"));
+      labelled("advisory", Tone::kWarn, {{line + ": " + text(one, "text")}});
+      const Json& births = list(one, "births");
+      if (!births.empty()) birth(births[0], false);
+      cause(at(one, "cause"));
+    }
+    if (all.size() > kShownAdvisories) more(all.size() - kShownAdvisories, "advisory note");
+  }
+
+  // One thing to do next, and only what this report can keep.
+  void hint() {
+    const std::string outcome = text(report_, "outcome");
+    const Json& alarms = list(report_, "alarms");
+    if (outcome == "unwatched") {
+      labelled(
+          "next", Tone::kDim,
+          {{"`finitude run` watches every optimizer of the script it starts; is this the script that trains?",
+            Tone::kDim}});
+    } else if (!alarms.empty()) {
+      const std::string policy = text(alarms.back(), "policy");
+      if (policy == "raise") {
+        labelled("next", Tone::kDim,
+                 {{"--on-alarm stop runs such a step again and names the cause", Tone::kDim}});
+      } else if (policy == "stop") {
+        labelled("next", Tone::kDim,
+                 {{"--on-alarm skip goes on without such a step, warn applies it", Tone::kDim}});
+      }
+    }
+  }
+
+  const Json& report_;
+  Layout page_;
+};
+
+}  // namespace
+
+std::string terminal(const Json& report, const TerminalOptions& options) {
+  if (!report.is_object()) return "finitude: not a report\n";
+  return Terminal(report, options).take();
+}
+
+}  // namespace finitude::show

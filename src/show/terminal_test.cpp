@@ -1,0 +1,245 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "show/printable.h"
+#include "show/sample_reports.h"
+#include "show/show.h"
+
+namespace finitude::show {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+std::string shown(const json& report, int width = 80, bool unicode = true, bool colour = false) {
+  return terminal(report, {colour, width, unicode});
+}
+
+// As one line with single blanks, so that what is asked does not depend on where a line is wrapped.
+std::string joined(const std::string& shown_text) {
+  std::istringstream words(shown_text);
+  std::string out, word;
+  while (words >> word) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
+TEST(Terminal, LossAlarmWithForwardBirth) {
+  const std::string out = joined(shown(sample("loss_forward")));
+  EXPECT_THAT(
+      out, StartsWith(
+               "finitude: step 412 stopped before the optimizer: loss is NaN (rank 0). Weights are clean."));
+  EXPECT_THAT(out, HasSubstr("born in forward aten::log model.py:87 logp = torch.log(p) in Classifier.head"));
+  EXPECT_THAT(out, HasSubstr("input p [32,10] float32 min 0 max 1 3 zeros at rows 4, 9, 31"));
+  EXPECT_THAT(out, HasSubstr("output [32,10] float32 min -88.2 max 0 3 x -Inf at rows 4, 9, 31"));
+  EXPECT_THAT(out,
+              HasSubstr("aten::mul (model.py:88) 0 x -Inf = NaN \u2192 aten::sum (model.py:88) \u2192 loss"));
+  EXPECT_THAT(out, HasSubstr("cause log of an exact zero: softmax underflowed in float32 (log-of-zero) "
+                             "[proven by 3 of 3 experiments]"));
+  EXPECT_THAT(
+      out, HasSubstr("p clamped at 1e-12: finite log in float64: still -Inf rows 4, 9, 31 left out: finite"));
+  EXPECT_THAT(
+      out,
+      HasSubstr(
+          "fix F.log_softmax(logits, -1) at model.py:86 [verified on this step: loss and gradients finite]"));
+  EXPECT_THAT(out, HasSubstr("again persistent, by rewind: rewound and run again in place; loss and "
+                             "gradients came out with the same bits"));
+  EXPECT_THAT(
+      out, HasSubstr("capsule finitude-runs/2026-03-02T09-14-05/step-000412 finitude replay finitude-runs/"));
+}
+
+TEST(Terminal, BackwardBirthNamesNodeAndForwardOp) {
+  const std::string out = joined(shown(sample("gradient_backward")));
+  EXPECT_THAT(out, StartsWith("finitude: step 7 skipped, training goes on: gradient of encoder.scale is NaN "
+                              "(rank 0). Weights are clean."));
+  EXPECT_THAT(
+      out,
+      HasSubstr(
+          "born in backward LinalgVectorNormBackward0 (aten::div) backward of aten::linalg_vector_norm"));
+  EXPECT_THAT(out, HasSubstr("/normalised_temperature_scaled.py:23"));
+  EXPECT_THAT(out, HasSubstr("1 of 12 bad: encoder.scale (4 NaN of 64)"));
+  EXPECT_THAT(out, HasSubstr("with rounding_mode = floor"));
+  EXPECT_THAT(out, HasSubstr("hidden by aten::where"));
+  EXPECT_THAT(
+      out,
+      HasSubstr("persistent: the step did the same again, by rewind, loss and gradients equal bit for bit"));
+  EXPECT_THAT(out, HasSubstr("[likely, confirmed by 2 of 3 experiments]"));
+  EXPECT_THAT(out, HasSubstr("[not tried on the whole step]"));
+}
+
+TEST(Terminal, NothingIsSaidOfWhatWasNotDone) {
+  const std::string out = shown(sample("gradient_backward"));
+  EXPECT_THAT(out, Not(HasSubstr("capsule")));
+  EXPECT_THAT(out, Not(HasSubstr("replay")));
+  EXPECT_THAT(out, Not(HasSubstr("verified on this step")));
+  EXPECT_THAT(shown(sample("data_birth")), Not(HasSubstr("\nfix")));
+  EXPECT_THAT(shown(sample("data_birth")), Not(HasSubstr("persistent")));
+}
+
+TEST(Terminal, DataBirthOnAnotherRank) {
+  const std::string out = joined(shown(sample("data_birth")));
+  EXPECT_THAT(out, HasSubstr("loss is NaN in micro-batch 2 (rank 1 of 4)"));
+  EXPECT_THAT(out, HasSubstr("born in data batch[0] data.py:41 return torch.tensor(self.table[i])"));
+  EXPECT_THAT(out, HasSubstr("2 x NaN at row 5"));
+  EXPECT_THAT(out, HasSubstr("no second run was made: the policy is raise"));
+}
+
+TEST(Terminal, HarmlessAndDamaged) {
+  const std::string out = joined(shown(sample("several")));
+  EXPECT_THAT(out, HasSubstr("step 20 was applied all the same: loss is NaN (rank 0). Gradients are finite, "
+                             "weights were not in danger."));
+  EXPECT_THAT(
+      out,
+      HasSubstr("parameter encoder.layers.11.mlp.down.weight is not finite (rank 0). Weights are damaged."));
+  EXPECT_THAT(out, HasSubstr("loss 0.7 3.5 81 Inf largest gradient 1 50 4e+04 NaN"));
+  EXPECT_THAT(out, HasSubstr("[tried, not verified: finite, but rows 0-3 of the loss changed by 2e-3]"));
+  EXPECT_THAT(out, HasSubstr("also in optimizer"));
+  EXPECT_THAT(out, HasSubstr("transient: the step was finite when run again"));
+}
+
+TEST(Terminal, Clean) {
+  EXPECT_EQ(
+      shown(sample("clean"), 0),
+      "finitude: no alarm: 413 steps, 21,476 gradients scanned, 2 scaler skips, 0 handled by the script.\n"
+      "unwatched 2 gradients of a wrapper subclass: no readable memory\n");
+}
+
+TEST(Terminal, UnwatchedSaysWhy) {
+  const std::string out = joined(shown(sample("unwatched")));
+  EXPECT_THAT(
+      out, StartsWith(
+               "finitude: nothing that trains was seen: no optimizer and no backward was seen in 1 process"));
+  EXPECT_THAT(out, Not(HasSubstr("no alarm")));
+}
+
+TEST(Terminal, AdvisoriesOnly) {
+  const std::string out = joined(shown(sample("advisories")));
+  EXPECT_THAT(out, StartsWith("finitude: no alarm, 2 advisories: 413 steps"));
+  EXPECT_THAT(
+      out,
+      HasSubstr(
+          "advisory handled-by-script, step 12: the script replaced 3 non-finite gradients with nan_to_num"));
+  EXPECT_THAT(out, HasSubstr("advisory unowned-gradient: gradient of frozen.weight is Inf"));
+}
+
+TEST(Terminal, NoLineIsWiderThanAsked) {
+  for (const auto& [name, report] : samples()) {
+    for (const int width : {24, 40, 80, 120}) {
+      for (const bool unicode : {true, false}) {
+        std::istringstream lines(shown(report, width, unicode));
+        for (std::string line; std::getline(lines, line);) {
+          EXPECT_LE(columns(line), width) << name << ": " << line;
+          EXPECT_TRUE(line.empty() || line.back() != ' ') << name << ": " << line;
+        }
+      }
+    }
+  }
+}
+
+TEST(Terminal, HostileStringsCannotReachTheTerminal) {
+  const std::string out = shown(sample("hostile"));
+  for (const char c : out)
+    EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20) << static_cast<int>(c);
+  EXPECT_THAT(out, Not(HasSubstr("\u202E")));
+  EXPECT_THAT(out, Not(HasSubstr("\nfinitude: all clean")));
+  EXPECT_THAT(out, HasSubstr("\\x1b[2J"));
+}
+
+TEST(Terminal, AsciiOnlyWhereAsked) {
+  for (const auto& [name, report] : samples()) {
+    for (const char c : shown(report, 80, false)) ASSERT_LT(static_cast<unsigned char>(c), 0x80) << name;
+  }
+}
+
+TEST(Terminal, ColourOnlyWhereAskedAndNeverAcrossLines) {
+  const std::string plain = shown(sample("loss_forward"));
+  EXPECT_THAT(plain, Not(HasSubstr("\x1b")));
+  std::string stripped;
+  bool on = false;
+  const std::string coloured = shown(sample("loss_forward"), 80, true, true);
+  EXPECT_THAT(coloured, HasSubstr("\x1b[1;31m"));
+  for (std::size_t i = 0; i < coloured.size(); ++i) {
+    if (coloured[i] == '\x1b') {
+      const std::size_t end = coloured.find('m', i);
+      on = coloured.substr(i, end - i) != "\x1b[0";
+      i = end;
+    } else {
+      EXPECT_FALSE(on && coloured[i] == '\n');
+      stripped += coloured[i];
+    }
+  }
+  EXPECT_FALSE(on);
+  EXPECT_EQ(stripped, plain);
+}
+
+TEST(Terminal, NonFiniteNumbersInTheDocumentItself) {
+  json report = sample("several");
+  report["alarms"][1]["history"]["loss"] = {1.0, std::nan(""), INFINITY, -INFINITY};
+  report["alarms"][0]["births"][0]["outputs"] = json::array({{{"shape", {2}},
+                                                              {"dtype", "float32"},
+                                                              {"nan", 1},
+                                                              {"inf", 0},
+                                                              {"numel", 2},
+                                                              {"min", std::nan("")},
+                                                              {"max", INFINITY}}});
+  EXPECT_THAT(joined(shown(report)), HasSubstr("min NaN max Inf 1 x NaN"));
+}
+
+TEST(Terminal, AReplayCommandIsSafeToPaste) {
+  json report = sample("loss_forward");
+  report["alarms"][0]["capsule"] = "x'; rm -rf ~; '";
+  EXPECT_THAT(joined(shown(report)), HasSubstr("finitude replay -- 'x'\\''; rm -rf ~; '\\'''"));
+}
+
+TEST(Terminal, WhatWasDoneIsReadFromTheAction) {
+  json report = sample("loss_forward");
+  json& alarm = report["alarms"][0];
+  const auto start = [&](const char* action, const char* found) {
+    alarm["action"] = action;
+    alarm["text"] = found;
+    return joined(shown(report, 0)).substr(10);
+  };
+  EXPECT_THAT(start("reported, the step is applied", "loss is NaN"),
+              StartsWith("step 412 was applied all the same: loss is NaN (rank 0)."));
+  EXPECT_THAT(start("the step was left out", "loss is NaN"),
+              StartsWith("step 412 skipped, training goes on: loss is NaN"));
+  EXPECT_THAT(start("the script's own exception", "loss is NaN"),
+              StartsWith("step 412 ended by the script's own exception: loss"));
+  EXPECT_THAT(start("stopped", "step 412: as the writer says"),
+              StartsWith("step 412: as the writer says (rank 0). Weights are clean."));
+  EXPECT_THAT(start("stopped", "gradient of ranker.weights is not finite"),
+              HasSubstr("not finite (rank 0). Weights are clean."));
+  alarm["weights"] = "damaged";
+  EXPECT_THAT(
+      start("stopped", "the optimizer wrote 3 NaN"),
+      StartsWith(
+          "step 412 stopped after the optimizer: the optimizer wrote 3 NaN (rank 0). Weights are damaged."));
+}
+
+TEST(Terminal, ManyOfEverythingStaysShort) {
+  json report = sample("loss_forward");
+  json alarm = report["alarms"][0];
+  const auto repeat = [](json& list) { list = json(std::vector<json>(300, list[0])); };
+  for (const char* key : {"path", "births"}) repeat(alarm[key]);
+  repeat(alarm["births"][0]["inputs"]);
+  repeat(alarm["gradients"]["bad"]);
+  report["alarms"] = json::array();
+  for (int i = 0; i < 30; ++i) report["alarms"].push_back(alarm);
+  const std::string out = shown(report);
+  EXPECT_LT(std::count(out.begin(), out.end(), '\n'), 1500);
+  EXPECT_THAT(out, HasSubstr("and 10 alarms more in the JSON report"));
+  EXPECT_THAT(out, HasSubstr("(293 more)"));
+}
+
+TEST(Terminal, AnEmptyAlarmIsShownAsFarAsItGoes) {
+  EXPECT_THAT(shown(json{{"schema", 1}, {"outcome", "alarm"}, {"alarms", json::array({json::object()})}}),
+              StartsWith("finitude: step 0"));
+  EXPECT_EQ(shown(json()), "finitude: not a report\n");
+}
+
+}  // namespace
+}  // namespace finitude::show

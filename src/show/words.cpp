@@ -1,0 +1,223 @@
+// The sentences about the run and its alarms.
+#include "show/words.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace finitude::show {
+namespace {
+
+std::string lower(std::string word) {
+  std::transform(word.begin(), word.end(), word.begin(),
+                 [](unsigned char c) { return static_cast<char>(c < 128 ? std::tolower(c) : c); });
+  return word;
+}
+
+// "NaN", "Inf", "-Inf": the worst kind that statistics, or one number, hold.
+std::string bad_kind(const Json& statistics) {
+  if (known(statistics) && !std::isfinite(real(statistics))) return number_text(real(statistics));
+  if (count(statistics, "nan") > 0) return "NaN";
+  if (count(statistics, "pos_inf") > 0) return "Inf";
+  if (count(statistics, "neg_inf") > 0) return "-Inf";
+  return count(statistics, "inf") > 0 ? "Inf" : "not finite";
+}
+
+std::string sink_sentence(const Json& alarm) {
+  const Json& sink = at(alarm, "sink");
+  const std::string kind = text(sink, "kind"), name = text(sink, "name");
+  std::string subject = kind.empty() ? "a value" : kind;
+  if (kind == "loss" && (name.empty() || name == "loss"))
+    subject = "loss";
+  else if (!name.empty())
+    subject = kind == "gradient" ? "gradient of " + name : subject + " " + name;
+  std::string state = "not finite";
+  if (kind == "loss") {
+    state = bad_kind(at(alarm, "loss"));
+  } else if (kind == "gradient") {
+    for (const Json& bad : list(at(alarm, "gradients"), "bad")) {
+      if (text(bad, "name") == name) state = bad_kind(bad);
+    }
+  }
+  return subject + " is " + state;
+}
+
+// What was done with the step. `action` says it; where it is missing the policy tells what it stands for.
+std::string done_sentence(const Json& alarm) {
+  std::string did = lower(text(alarm, "action"));
+  if (did.empty()) did = text(alarm, "policy");
+  const auto says = [&did](const char* word) { return did.find(word) != std::string::npos; };
+  const bool applied_before = text(alarm, "weights") == "damaged";  // seen only in what the optimizer wrote
+  if (says("exception")) return " ended by the script's own exception";
+  if (says("appl") || says("warn")) return " was applied all the same";
+  if (says("skip") || says("left out"))
+    return applied_before ? " was bad, training goes on" : " skipped, training goes on";
+  if (says("stop") || says("rais"))
+    return applied_before ? " stopped after the optimizer" : " stopped before the optimizer";
+  if (says("roll")) return " undone, back to the last good state";
+  return "";
+}
+
+std::string rank_words(const Json& report, const Json& alarm) {
+  const std::uint64_t ranks = count(at(report, "watched"), "ranks"), rank = count(alarm, "rank");
+  if (ranks > 1) return " (rank " + std::to_string(rank) + " of " + std::to_string(ranks) + ")";
+  return has_count(alarm, "rank") ? " (rank " + std::to_string(rank) + ")" : "";
+}
+
+}  // namespace
+
+std::string number_text(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Inf" : "-Inf";
+  char out[40];
+  std::snprintf(out, sizeof out, "%.4g", value);
+  return out;
+}
+
+std::string grouped(std::uint64_t value) {
+  std::string digits = std::to_string(value);
+  for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3)
+    digits.insert(static_cast<std::size_t>(i), 1, ',');
+  return digits;
+}
+
+std::string counted(std::uint64_t value, const char* noun) {
+  return grouped(value) + " " + noun + (value == 1 ? "" : "s");
+}
+
+std::string headline(const Json& report, const Json& alarm) {
+  std::string line = text(alarm, "text");
+  const std::string step = "step " + std::to_string(count(alarm, "step"));
+  while (!line.empty() && (line.back() == '.' || line.back() == ' ')) line.pop_back();
+  if (line.empty()) line = sink_sentence(alarm);
+  if (line.compare(0, step.size(), step) != 0) line = step + done_sentence(alarm) + ": " + line;
+  const std::string said = lower(line);
+  if (count(alarm, "micro_batch") > 0 && said.find("micro-batch") == std::string::npos) {
+    line += " in micro-batch " + std::to_string(count(alarm, "micro_batch"));
+  }
+  if (said.find("(rank") == std::string::npos) line += rank_words(report, alarm);
+  line += ".";
+  if (flag(alarm, "harmless")) {
+    if (said.find("not in danger") == std::string::npos)
+      line += " Gradients are finite, weights were not in danger.";
+  } else if (said.find("weights are") == std::string::npos) {
+    const std::string weights = text(alarm, "weights");
+    if (weights == "clean") line += " Weights are clean.";
+    if (weights == "damaged") line += " Weights are damaged.";
+  }
+  return line;
+}
+
+std::string outcome_sentence(const Json& report) {
+  const std::string outcome = text(report, "outcome"), reason = text(report, "reason");
+  if (outcome == "unwatched") return "nothing that trains was seen" + (reason.empty() ? "." : ": " + reason);
+  const std::size_t advisories = list(report, "advisories").size();
+  if (outcome == "clean") {
+    return "no alarm" +
+           (advisories ? ", " + grouped(advisories) + (advisories == 1 ? " advisory" : " advisories") : "") +
+           ".";
+  }
+  return counted(list(report, "alarms").size(), "alarm") + (reason.empty() ? "." : ": " + reason);
+}
+
+std::string watched_sentence(const Json& report) {
+  const Json& watched = at(report, "watched");
+  if (!watched.is_object()) return {};
+  std::string line = counted(count(watched, "steps"), "step");
+  if (count(watched, "optimizers") > 1) line += " of " + counted(count(watched, "optimizers"), "optimizer");
+  if (count(watched, "ranks") > 1) line += " on " + counted(count(watched, "ranks"), "rank");
+  if (count(watched, "backward_calls") != count(watched, "steps")) {
+    line += ", " + counted(count(watched, "backward_calls"), "backward call");
+  }
+  line += ", " + counted(count(watched, "gradients_scanned"), "gradient") + " scanned";
+  line += ", " + counted(count(watched, "scaler_skips"), "scaler skip");
+  line += ", " + grouped(count(watched, "handled_by_script")) + " handled by the script";
+  return line;
+}
+
+std::string gradients_sentence(const Json& alarm) {
+  const Json& gradients = at(alarm, "gradients");
+  const Json& bad = list(gradients, "bad");
+  const std::uint64_t clean = count(gradients, "clean");
+  if (bad.empty()) return clean ? "all " + grouped(clean) + " finite" : "";
+  constexpr std::size_t kShown = 3;
+  std::string line = grouped(bad.size()) + " of " + grouped(bad.size() + clean) + " bad:";
+  for (std::size_t i = 0; i < std::min(kShown, bad.size()); ++i) {
+    line += (i ? ", " : " ") + text(bad[i], "name") + " (";
+    const std::uint64_t nan = count(bad[i], "nan"), inf = count(bad[i], "inf");
+    if (nan) line += grouped(nan) + " NaN";
+    if (inf) line += (nan ? ", " : "") + grouped(inf) + " Inf";
+    line += " of " + grouped(count(bad[i], "numel")) + ")";
+  }
+  if (bad.size() > kShown) line += ", and " + grouped(bad.size() - kShown) + " more";
+  return line;
+}
+
+std::string rerun_sentence(const Json& alarm) {
+  const std::string rerun = text(alarm, "rerun"), by = text(alarm, "rerun_by"),
+                    said = text(alarm, "rerun_text");
+  if (rerun.empty() || rerun == "not-run") return said;
+  if (!said.empty()) return rerun + (by.empty() || by == "none" ? "" : ", by " + by) + ": " + said;
+  std::string line = rerun;
+  if (rerun == "persistent") line = "persistent: the step did the same again";
+  if (rerun == "transient") line = "transient: the step was finite when run again";
+  if (rerun == "order-dependent") line = "order-dependent: the step differs from run to run";
+  if (!by.empty() && by != "none") line += ", by " + by;
+  return line + (flag(alarm, "rerun_verified") ? ", loss and gradients equal bit for bit" : "");
+}
+
+std::string cause_sentence(const Json& cause) {
+  if (!cause.is_object()) return {};
+  const std::string kind = text(cause, "class"), said = text(cause, "text");
+  if (kind == "unknown" || kind.empty()) return said.empty() ? "not settled" : said;
+  return said.empty() ? kind : said + " (" + kind + ")";
+}
+
+std::string cause_tag(const Json& cause) {
+  const std::string confidence = text(cause, "confidence");
+  if (confidence.empty() || text(cause, "class") == "unknown") return {};
+  const Json& experiments = list(cause, "experiments");
+  if (experiments.empty()) return confidence;
+  std::size_t confirming = 0;
+  bool judged = true;
+  for (const Json& experiment : experiments) {
+    judged = judged && at(experiment, "confirms").is_boolean();
+    confirming += flag(experiment, "confirms");
+  }
+  const std::string all = counted(experiments.size(), "experiment");
+  if (!judged) return confidence + (confidence == "proven" ? " by " : ", ") + all;
+  return confidence + (confidence == "proven" ? " by " : ", confirmed by ") + grouped(confirming) + " of " +
+         all;
+}
+
+std::string fix_sentence(const Json& report, const Json& fix) {
+  const std::string said = text(fix, "text"), where = place(report, fix);
+  return said.empty() || where.empty() ? said : said + " at " + where;
+}
+
+std::string fix_tag(const Json& fix) {
+  const std::string outcome = text(fix, "outcome");
+  if (flag(fix, "verified"))
+    return "verified on this step: " + (outcome.empty() ? "loss and gradients finite" : outcome);
+  return outcome.empty() ? "not tried on the whole step" : "tried, not verified: " + outcome;
+}
+
+std::string drift(const Json& history, const char* key) {
+  const Json& values = list(history, key);
+  if (values.size() < 2) return {};
+  constexpr std::size_t kShown = 6;
+  double least = INFINITY;
+  for (const Json& value : values) {
+    const double v = std::fabs(real(value));
+    if (v > 0 && v < least) least = v;
+  }
+  const double last = std::fabs(real(values.back()));
+  if (last < 10 * least) return {};  // a NaN at the end is a drift, too
+  std::string line;
+  for (std::size_t i = values.size() - std::min(kShown, values.size()); i < values.size(); ++i) {
+    line += (line.empty() ? "" : "  ") + number_text(real(values[i]));
+  }
+  return line;
+}
+
+}  // namespace finitude::show

@@ -1,0 +1,51 @@
+// The sentences of a report, made once and shared by every renderer. Raw text: renderers make it printable or
+// escape it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "show/read.h"
+
+namespace finitude::show {
+
+std::string number_text(double value);                       // "0.25", "1e-08", "NaN", "Inf", "-Inf"
+std::string grouped(std::uint64_t value);                    // "21,476"
+std::string counted(std::uint64_t value, const char* noun);  // "1 step", "413 steps"
+
+// "step 412 stopped before the optimizer: loss is NaN (rank 0 of 4). Weights are clean."
+std::string headline(const Json& report, const Json& alarm);
+// What the outcome of the whole run was, in one sentence; says the reason where nothing was watched.
+std::string outcome_sentence(const Json& report);
+// "413 steps, 21,476 gradients scanned, 2 scaler skips, ..."
+std::string watched_sentence(const Json& report);
+
+// "model.py:87", relative to the folder of the report's script where it lies below it; empty if there is no
+// file.
+std::string place(const Json& report, const Json& located);
+
+// "LogBackward0", "aten::log", or what carried the value in ("batch[0]"); empty where nothing is known.
+std::string born_at(const Json& birth);
+
+// "[32,10] float32", and then the counts and range that matter: "3 zeros at rows 4, 9, 31", "min 0", "3 x
+// -Inf".
+std::string tensor_type(const Json& statistics);
+std::vector<std::string> tensor_values(const Json& statistics, const Json& rows_of_birth);
+std::string rows_words(const Json& rows);
+
+// "eps = 1e-08", the arguments that are no tensors.
+std::vector<std::string> scalars_words(const Json& birth);
+
+std::string gradients_sentence(const Json& alarm);  // empty where nothing is known
+std::string rerun_sentence(
+    const Json& alarm);  // empty where no second run was made and nothing is said about it
+std::string cause_sentence(const Json& cause);  // with its class; empty for none
+std::string cause_tag(const Json& cause);       // "proven by 3 of 3 experiments", "likely", ...
+std::string fix_sentence(const Json& report, const Json& fix);
+std::string fix_tag(const Json& fix);  // never claims more than was tried
+// The command that replays it, quoted for a shell: a capsule's name comes from outside.
+std::string replay_command(const std::string& capsule);
+// "0.7  3.5  81  Inf", the last good steps, where the value grew at least tenfold; empty otherwise.
+std::string drift(const Json& history, const char* key);
+
+}  // namespace finitude::show

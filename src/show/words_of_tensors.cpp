@@ -1,0 +1,110 @@
+// The words about one tensor and one place in the code.
+#include <algorithm>
+#include <string_view>
+
+#include "show/words.h"
+
+namespace finitude::show {
+namespace {
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos || slash == 0 ? std::string() : path.substr(0, slash + 1);
+}
+
+}  // namespace
+
+std::string place(const Json& report, const Json& located) {
+  std::string file = text(located, "file");
+  if (file.empty()) return {};
+  const std::string folder = folder_of(text(report, "script"));
+  if (!folder.empty() && folder[0] == '/' && file.size() > folder.size() &&
+      file.compare(0, folder.size(), folder) == 0) {
+    file.erase(0, folder.size());
+  }
+  return count(located, "line") > 0 ? file + ":" + std::to_string(count(located, "line")) : file;
+}
+
+std::string born_at(const Json& birth) {
+  const std::string op = text(birth, "op"), node = text(birth, "node");
+  if (!node.empty()) return op.empty() || op == node ? node : node + " (" + op + ")";
+  if (!op.empty()) return op;
+  if (const std::string name = text(birth, "name"); !name.empty()) return name;
+  const Json& outputs = list(birth, "outputs");
+  return outputs.empty() ? "" : text(outputs[0], "arg");
+}
+
+std::vector<std::string> scalars_words(const Json& birth) {
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> out;
+  const Json& all = list(birth, "scalars");
+  for (std::size_t i = 0; i < std::min(kShown, all.size()); ++i) {
+    const std::string arg = text(all[i], "arg");
+    out.push_back((arg.empty() ? "" : arg + " = ") + text(all[i], "text"));
+  }
+  if (all.size() > kShown) out.push_back("and " + grouped(all.size() - kShown) + " more");
+  return out;
+}
+
+std::string tensor_type(const Json& statistics) {
+  const Json& shape = list(statistics, "shape");
+  std::string out = "[";
+  for (std::size_t i = 0; i < std::min<std::size_t>(shape.size(), 8); ++i) {
+    out += (i ? "," : "") + digits(shape[i]);
+  }
+  out += shape.size() > 8 ? ",...]" : "]";
+  const std::string dtype = text(statistics, "dtype");
+  return dtype.empty() ? out : out + " " + dtype;
+}
+
+std::string rows_words(const Json& rows) {
+  if (!rows.is_array() || rows.empty()) return {};
+  constexpr std::size_t kShown = 8;
+  std::string out = rows.size() == 1 ? "at row" : "at rows";
+  for (std::size_t i = 0; i < std::min(kShown, rows.size()); ++i) {
+    out += (i ? ", " : " ") + digits(rows[i]);
+  }
+  return rows.size() > kShown ? out + " and " + grouped(rows.size() - kShown) + " more" : out;
+}
+
+std::vector<std::string> tensor_values(const Json& statistics, const Json& rows_of_birth) {
+  std::vector<std::string> out;
+  const std::uint64_t numel = count(statistics, "numel"), nan = count(statistics, "nan");
+  const std::uint64_t pos = count(statistics, "pos_inf"), neg = count(statistics, "neg_inf");
+  const std::uint64_t inf = std::max(count(statistics, "inf"), pos + neg), zero = count(statistics, "zero");
+  if (numel == 0 && has_count(statistics, "numel")) out.push_back("empty");
+  if (nan + inf < numel) {
+    if (known(at(statistics, "min"))) out.push_back("min " + number_text(real(at(statistics, "min"))));
+    if (known(at(statistics, "max"))) out.push_back("max " + number_text(real(at(statistics, "max"))));
+    if (known(at(statistics, "mean"))) out.push_back("mean " + number_text(real(at(statistics, "mean"))));
+  }
+  const std::size_t before = out.size();
+  if (nan) out.push_back(grouped(nan) + " x NaN");
+  if (pos) out.push_back(grouped(pos) + " x Inf");
+  if (neg) out.push_back(grouped(neg) + " x -Inf");
+  if (inf > pos + neg) out.push_back(grouped(inf - pos - neg) + (pos + neg ? " more x Inf" : " x Inf"));
+  if (zero) out.push_back(zero == numel ? "all zero" : counted(zero, "zero"));
+  const Json& own = list(statistics, "rows");
+  const std::string rows = rows_words(own.empty() && nan + inf ? rows_of_birth : own);
+  // Rows belong to the first kind of value that stands out: the non-finite ones, else the zeros.
+  if (!rows.empty() && out.size() > before)
+    out[before] += " " + rows;
+  else if (!rows.empty())
+    out.push_back(rows);
+  const std::string said = text(statistics, "text");
+  if (!said.empty()) out.push_back(said);
+  return out;
+}
+
+std::string replay_command(const std::string& capsule) {
+  constexpr std::string_view kSafe =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+/=:,@%";
+  if (!capsule.empty() && capsule[0] != '-' && capsule.find_first_not_of(kSafe) == std::string::npos) {
+    return "finitude replay " + capsule;
+  }
+  std::string quoted = "finitude replay -- '";
+  for (const char c : capsule) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace finitude::show

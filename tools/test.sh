@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Every test: set-up, the C++ core, the core under ASan+UBSan, the threaded parts under TSan, then pytest by label.
+# A step that fails does not keep the later ones from running; the last line counts what the test programs reported.
+step_total=13
+. "$(dirname "${BASH_SOURCE[0]}")/build.sh"
+results=$root/build/results
+broken=()  # RESULT=TITLE of the steps that failed, where RESULT.xml holds their tests
+
+configure_and_build() {
+  cmake --preset "$1" --log-level=WARNING && cmake --build --preset "$1"
+}
+
+# ctest NAME ARGUMENT...: the tests of preset NAME, with their results kept as JUnit XML.
+run_ctest() {
+  local preset=$1
+  shift
+  ctest --preset "$preset" --output-junit "$results/ctest-$preset.xml" "$@" | sed -u '/Passed/d; /Start/d'
+  return "${PIPESTATUS[0]}"
+}
+
+# pytest NAME LABEL_EXPRESSION: exit code 5 means that no test carries the label.
+run_pytest() {
+  "$venv/bin/python" -m pytest -q -rs --durations=5 -m "$2" --junitxml "$results/pytest-$1.xml"
+}
+
+run_slow() {
+  local rc=0
+  run_pytest slow slow || rc=$?
+  [ "$rc" -eq 5 ] || return "$rc"
+}
+
+attempt() {  # RESULT TITLE COMMAND...: a step whose failure is remembered
+  local result=$1
+  shift
+  step "$@" || broken+=("$result=$1")
+}
+
+native_suite() {  # PRESET TITLE CTEST_ARGUMENT...
+  local preset=$1 title=$2
+  shift 2
+  if step "build $title" configure_and_build "$preset"; then
+    attempt "ctest-$preset" "$title" run_ctest "$preset" "$@"
+  else
+    broken+=("ctest-$preset=build $title")
+    step_number=$((step_number + 1))
+  fi
+}
+
+started=$SECONDS
+rm -rf "$results"
+mkdir -p "$results"
+setup test || exit 1
+native_suite core "C++ core"
+native_suite asan "C++ core under ASan and UBSan"
+native_suite tsan "ring and event sink under TSan" --no-tests=ignore
+if step "extension" build_extension; then
+  attempt pytest-fast "Python tests" run_pytest fast "not zoo and not slow"
+  attempt pytest-zoo "zoo" run_pytest zoo "zoo and not slow"
+  attempt pytest-slow "slow tests" run_slow
+else
+  broken+=("pytest=extension")
+fi
+
+say
+say "make test: $((SECONDS - started)) s"
+"$venv/bin/python" tools/count_tests.py "$results" "${broken[@]+"${broken[@]}"}"
