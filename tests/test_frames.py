@@ -1,4 +1,4 @@
-"""Rewind by return: a loop is vetoed at every one of its steps in turn, and must run on as if it had not been."""
+"""Rewind by return: a loop is vetoed at each of its steps in turn, and must run on as if it had not been."""
 import gc
 import itertools
 import os
@@ -20,8 +20,8 @@ import pytest
 pytestmark = pytest.mark.fast
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ["src/bindings/frames_code.cpp", "src/bindings/frames_values.cpp", "src/bindings/frames_iterators.cpp",
-         "src/bindings/frames_memory.cpp", "src/bindings/frames_python.cpp", "tests/native/frames_test_module.cpp"]
+PARTS = [*(f"src/bindings/frames_{part}.cpp" for part in ("code", "values", "iterators", "memory", "python")),
+         "tests/native/frames_test_module.cpp"]
 
 # What an optimizer's step looks like from the user's side: a Python function outside the user's code.
 LIBRARY = '''
@@ -131,7 +131,7 @@ def native(built):
     return built[0]
 
 
-# ---- loops; each writes what it does to `log` and returns a result made of its own names --------------------
+# ---- loops; each writes what it does to `log` and returns a result made of its own names -------------------
 
 def for_range(step, log):
     total = 0
@@ -430,6 +430,48 @@ def inside_generator(step, log):
     return last
 
 
+def enumerated_generator(step, log):
+    def training():
+        for i in range(4):
+            step()
+            log.append(("trained", i))
+            yield i
+
+    for i, loss in enumerate(training()):
+        log.append((i, loss))
+    return i, loss
+
+
+def drawn_by_a_builtin(step, log):
+    def training():
+        for i in range(4):
+            step()
+            log.append(("trained", i))
+            yield i
+
+    return list(training())[-1]
+
+
+def mapped(step, log):
+    def train(x):
+        step()
+        log.append(x)
+        return x * 2
+
+    for y in map(train, [1, 2, 3]):
+        log.append(y)
+    return y
+
+
+def comprehension(step, log):
+    def train(x):
+        step()
+        log.append(x)
+        return x
+
+    return [train(x + y) for x, y in zip(range(3), [5, 6, 7])][-1]
+
+
 def star_call(step, log):
     def train(*values, **more):
         step()
@@ -474,11 +516,12 @@ def external_loader(step, log):
     return total
 
 
-LOOPS = [for_range, for_long_range, while_prefetched, for_enumerate, for_zip, nested_epochs, over_list, over_dict, over_set,
-         over_builtin_iterators, over_item_access, over_count, generator_wrapper, generator_of_generator, local_iterator,
-         under_tqdm, try_and_with, closures,
-         deep_stack, recursion, decorated, through_partial, inside_generator, star_call, argument_first, unbound_name,
-         external_loader]
+LOOPS = [
+    for_range, for_long_range, while_prefetched, for_enumerate, for_zip, nested_epochs, over_list, over_dict,
+    over_set, over_builtin_iterators, over_item_access, over_count, generator_wrapper, generator_of_generator,
+    local_iterator, under_tqdm, try_and_with, closures, deep_stack, recursion, decorated, through_partial, inside_generator,
+    enumerated_generator, drawn_by_a_builtin, mapped, comprehension, star_call, argument_first, unbound_name,
+    external_loader]
 
 
 class Run:
@@ -489,7 +532,9 @@ class Run:
         self.log, self.marks = [], []
         self.state = [0, self.marks, self.log, None]
         snapshot = native.make()
-        step = partial(native.hook, snapshot, veto, self.state) if direct else names["Stepper"](native, snapshot, veto, self.state).step
+        step = partial(native.hook, snapshot, veto, self.state)
+        if not direct:
+            step = names["Stepper"](native, snapshot, veto, self.state).step
         extra = (names,) if loop is decorated else ()
         self.result = loop(step, self.log, *extra)
         native.clear(snapshot)
@@ -517,6 +562,51 @@ def test_runs_on_as_the_first_time(built, loop, direct):
     assert clean.state[0] >= 3
     for veto in range(1, clean.state[0]):
         expect_rewound(clean, Run(built, loop, veto, direct), veto)
+
+
+@pytest.mark.parametrize("loop", [for_enumerate, try_and_with, closures, local_iterator, deep_stack],
+                         ids=lambda loop: loop.__name__)
+def test_under_a_tracer(built, loop):
+    def trace(frame, event, argument):
+        frame.f_locals  # what a debugger reads
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        clean = Run(built, loop, -1, False)
+        runs = [Run(built, loop, veto, False) for veto in (1, 2)]
+    finally:
+        sys.settrace(before)
+    for veto, run in enumerate(runs, 1):
+        expect_rewound(clean, run, veto)
+
+
+def test_in_a_coroutine_it_goes_back_or_refuses(built):
+    import asyncio
+
+    def loop(step, log):
+        async def batch(i):
+            await asyncio.sleep(0)
+            return i * 2
+
+        async def train():
+            for i in range(4):
+                x = await batch(i)
+                log.append(("body", i, x))
+                step()
+                log.append(("tail", i, x))
+            return x
+
+        return asyncio.run(train())
+
+    clean = Run(built, loop, -1, False)
+    for veto in (1, 2, 3):
+        run = Run(built, loop, veto, False)
+        if run.restored:
+            expect_rewound(clean, run, veto)
+        else:
+            assert run.reason and run.log == clean.log and run.result == clean.result
 
 
 MODULE = '''
@@ -604,6 +694,24 @@ def with_sorted(step, log):
     return sorted([3, 1, 2], key=key)
 
 
+def with_filter(step, log):
+    def wanted(x):
+        step()
+        log.append(x)
+        return True
+
+    for x in filter(wanted, [3, 1, 2]):
+        log.append(x)
+
+
+def listed(step, log):
+    def train(x):
+        step()
+        log.append(x)
+
+    return list(map(train, [1, 2, 3]))
+
+
 def driven(step, log, names):
     def train(x):
         step()
@@ -653,9 +761,11 @@ def local_generator_over_file(step, log):
         log.append(number)
 
 
-REFUSED = [(two_sites, "instead of test_frames.py:"), (two_yields, "stands at"), (over_file, "_io.TextIOWrapper"),
-           (with_reduce, "reduce"), (with_sorted, "sorted"), (driven, "outside the user's code has moved on"),
-           (own_iterator_class, "Count"), (growing_list, "has changed"), (local_generator_over_file, "_io.TextIOWrapper")]
+REFUSED = [
+    (two_sites, "instead of test_frames.py:"), (two_yields, "stands at"), (over_file, "_io.TextIOWrapper"),
+    (with_reduce, "reduce"), (with_sorted, "sorted"), (with_filter, "filter"), (listed, "list"),
+    (driven, "outside the user's code has moved on"), (own_iterator_class, "Count"),
+    (growing_list, "has changed"), (local_generator_over_file, "_io.TextIOWrapper")]
 
 
 @pytest.mark.parametrize("loop,reason", REFUSED, ids=lambda value: getattr(value, "__name__", None))
@@ -719,15 +829,16 @@ def test_an_exception_that_is_set_stays_set(native):
             assert sys.exc_info()[1] is error
 
 
-# ---- what a snapshot keeps alive ----------------------------------------------------------------------------
+# ---- what a snapshot keeps alive ---------------------------------------------------------------------------
 
 class Big:
     pass
 
 
 @pytest.mark.parametrize("make", [
-    lambda t: t(), lambda t: [t(), t()], lambda t: {"a": t()}, lambda t: (1, t()), lambda t: [[t()]], lambda t: lambda x=t(): x,
-    lambda t: (lambda x: lambda: x)(t()), lambda t: iter([t()]), lambda t: enumerate((t(),)), lambda t: zip([t()], [1])])
+    lambda t: t(), lambda t: [t(), t()], lambda t: {"a": t()}, lambda t: (1, t()), lambda t: [[t()]],
+    lambda t: lambda x=t(): x, lambda t: (lambda x: lambda: x)(t()), lambda t: iter([t()]),
+    lambda t: enumerate((t(),)), lambda t: zip([t()], [1])])
 @pytest.mark.parametrize("base", [Tensor, Big])
 def test_prolongs_no_life(native, make, base):
     living = []
@@ -791,8 +902,26 @@ def test_dead_values_are_left_unset_and_named(built):
     restored, why, unset = state[3]
     assert restored, why
     assert sorted(unset) == ["loss", "losses"]
-    assert state[2] == [(0, 0), ("tail", 0, 0, 0, 0), (1, 1), ("tail", 0, 0, "lost"), (1, 1), ("tail", 1, 1, 1, 1), (2, 2),
-                        ("tail", 2, 2, 2, 2)]
+    assert state[2] == [(0, 0), ("tail", 0, 0, 0, 0), (1, 1), ("tail", 0, 0, "lost"), (1, 1),
+                        ("tail", 1, 1, 1, 1), (2, 2), ("tail", 2, 2, 2, 2)]
+
+
+def test_a_stand_in_takes_the_place_of_a_dead_value(built):
+    seen = []
+
+    def loop(step, log):
+        for i in range(3):
+            loss = Tensor(i)
+            loss.equal = f"value {i}"
+            seen.append(weakref.ref(loss))
+            step()
+            log.append(getattr(loss, "value", loss))
+            del loss
+            assert seen[-1]() is None
+
+    state = lost_names(built, loop)
+    assert state[3] == (True, "", [])
+    assert state[2] == [0, "value 0", 1, 2]
 
 
 def test_a_container_of_parameters_is_known_again(built):
@@ -832,7 +961,9 @@ def test_counts_of_references_stay_level(native):
     class Watched:
         pass
 
-    objects = [Watched(), Tensor(leaf=True), Tensor(), [1, 2, 3], {"a": 1}, (10 ** 40,), object(), lambda: 3, 10 ** 30]
+    objects = [Watched(), Tensor(leaf=True), Tensor(), [1, 2, 3], {"a": 1}, (10 ** 40,), object(), lambda: 3,
+               10 ** 30]
+    objects[2].equal = objects[0]
     a, b, c, d, e, f, g, h, k = objects
     snapshot = native.make()
 
@@ -878,7 +1009,7 @@ def test_restoring_leaks_nothing(built):
     assert abs(len(gc.get_objects()) - tracked) < 50
 
 
-# ---- where the user's code stands ---------------------------------------------------------------------------
+# ---- where the user's code stands --------------------------------------------------------------------------
 
 def test_depth_by_analysis_equals_the_interpreters(built):
     native, names, _ = built
@@ -942,7 +1073,7 @@ def test_take_is_quick(native, capsys):
         d, e, f = Big(), [1, 2], {"lr": 0.1}  # noqa: F841
         for _ in range(1):
             out["take"] = min(native.time_take(snapshot, 2000) for _ in range(20))
-            out["stack"], out["ids"] = (min(both) for both in zip(*(native.time_stack(2000) for _ in range(20))))
+            out["stack"], out["ids"] = map(min, zip(*(native.time_stack(2000) for _ in range(20))))
 
     def middle(x):
         for i, (y, _) in enumerate(zip([1], [2])):

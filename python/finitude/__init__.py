@@ -22,5 +22,8 @@ def __getattr__(name):
     if name == "__version__":
         from importlib import metadata
 
-        return metadata.version("finitude")
+        try:
+            return metadata.version("finitude")
+        except metadata.PackageNotFoundError:  # used from a source tree
+            return "unknown"
     raise AttributeError(f"module 'finitude' has no attribute {name!r}")

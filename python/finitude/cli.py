@@ -58,9 +58,9 @@ def main(argv=None):
         sys.stdout.write(HELP)
         return 0 if argv else EXIT_USAGE
     if argv[0] in ("-V", "--version"):
-        from importlib import metadata
+        from . import __version__
 
-        sys.stdout.write(f"finitude {metadata.version('finitude')}\n")
+        sys.stdout.write(f"finitude {__version__}\n")
         return 0
     word, rest = argv[0], argv[1:]
     if word not in WORDS:

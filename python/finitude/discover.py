@@ -9,6 +9,8 @@ import sys
 
 import torch
 
+from . import _native
+
 
 def _instances(base):
     # issubclass(type(o), ...) and not isinstance: a proxy's __class__ may run code.
@@ -17,6 +19,12 @@ def _instances(base):
 
 def parameters(optimizer):
     return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def largest_parameter(optimizer):
+    """The largest finite magnitude among the parameters."""
+    found = [_native.statistics(p) for p in parameters(optimizer)]
+    return max((s["absmax"] for s in found if s), default=0.0)
 
 
 def roots(optimizer):
@@ -49,6 +57,18 @@ def buffers(optimizer):
             if buffer is not None and id(buffer) not in seen:
                 seen.add(id(buffer))
                 out.append((name, buffer))
+    return out
+
+
+def persistent_buffers(optimizer):
+    """(name, tensor) of the buffers that a checkpoint would hold."""
+    out = []
+    for root in roots(optimizer) + averaged_models(optimizer):
+        for prefix, module in root.named_modules():
+            skipped = getattr(module, "_non_persistent_buffers_set", ())
+            for name, buffer in module._buffers.items():
+                if buffer is not None and name not in skipped:
+                    out.append((f"{prefix}.{name}" if prefix else name, buffer))
     return out
 
 

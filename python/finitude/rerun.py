@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from . import _native, discover
+from . import _native, discover, intake
 from .report import number, safe
 
 
@@ -29,7 +29,8 @@ def _facts(session, optimizer):
     lr, eps = group.get("lr", 0.0), group.get("eps", 0.0)
     scaler = session.scaler
     return json.dumps(safe({
-        "points": points, "lr_now": float(lr), "optimizer": type(optimizer).__name__,
+        "points": points, "param_absmax": [session.started_with.get(id(optimizer), 0.0), discover.largest_parameter(optimizer)],
+        "lr_now": float(lr), "optimizer": type(optimizer).__name__,
         "optimizer_eps": float(eps) if isinstance(eps, (int, float)) else 0.0,
         "half_parameters": any(p.dtype in (torch.float16, torch.bfloat16) for p in discover.parameters(optimizer)),
         "scaler_active": scaler is not None, "scale": float(scaler.get_scale()) if scaler is not None else 0.0,
@@ -67,10 +68,23 @@ def analyse(session, optimizer, sinks, want_ops=0):
 
 def apply_findings(alarm, findings):
     if findings.get("births"):
+        intake.name_loop_line(findings["births"][0])
         alarm["births"] = findings["births"]
         alarm["cause"] = findings["cause"]
         alarm["fix"] = findings["fix"]
         alarm["path"] = findings["path"]
+
+
+def as_loaded_state(alarm):
+    """What a parameter or state held before the first step is state, whatever wrote it there."""
+    for birth in alarm["births"][:1]:
+        if birth["phase"] != "memory":
+            birth["phase"] = "state"
+            if alarm["cause"]["class"] != "uninitialised-memory":
+                held = alarm["sink"]["name"]
+                alarm["cause"] = {**alarm["cause"], "class": "corrupted-state", "experiments": [], "confidence": "likely",
+                                  "text": f"{held} was not finite before any step was taken: a bad checkpoint or initial value"}
+                alarm["fix"] = None
 
 
 def last_ops():
@@ -214,7 +228,7 @@ def pending_window(session):
 ENVIRONMENT = "FINITUDE_RESTART"
 
 
-def by_restart(session, optimizer, alarm, sinks, written):
+def by_restart(session, optimizer, alarm, expected, written):
     """Starts the same program again in a second process, armed at this step, and takes over what it found."""
     start = session.start
     if start is None:
@@ -227,7 +241,7 @@ def by_restart(session, optimizer, alarm, sinks, written):
         with open(order, "w", encoding="utf-8") as f:
             json.dump({
                 "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "written": written, "result": result,
-                "expected": fingerprint(optimizer), "seeds": start.seeds, "threads": torch.get_num_threads(),
+                "expected": expected, "seeds": start.seeds, "threads": torch.get_num_threads(),
             }, f)
         environment = {**os.environ, ENVIRONMENT: order}
         if start.hash_seed is not None:

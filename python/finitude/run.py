@@ -120,11 +120,7 @@ def _end(session, ended):
         return  # a child the script forked, on its own way out
     try:
         if session.pending is not None:
-            pending = rerun.abandon_rewind(session)
-            rerun.by_restart(session, pending["optimizer"], pending["alarm"], pending["sinks"], False)
-            pending["alarm"].pop("optimizer_ordinal", None)
-            session.report.alarms.append(pending["alarm"])
-            session._print(pending["alarm"])
+            ended.error, ended.code = session.second_run_lost(), 1
         if ended.error is not None or ended.code not in (None, 0):
             session.program_raised(ended.error)
         session.end()

@@ -27,7 +27,8 @@ class Session:
         self.allowed = []
         self.saved = {}
         self.scaler = None
-        self.names_of = {}
+        self.started_with = {}        # id(optimizer) -> largest parameter magnitude before its first step
+        self.explained = set()        # (sink kind, harmless): what a second run has explained once
         self.allowed_tensors = []
         self.start = None             # how the program was started, where it can be started again
         self.pid = os.getpid()
@@ -55,9 +56,8 @@ class Session:
         _native.watch_buffers([b for _, b in discover.buffers(optimizer)])
 
     def first_seen(self, optimizer):
-        if not _native.is_registered(optimizer) or id(optimizer) not in self.names_of:
-            self._register(optimizer)
-            self.names_of[id(optimizer)] = True
+        self._register(optimizer)  # again: groups may have been added since it was made
+        self.started_with[id(optimizer)] = discover.largest_parameter(optimizer)
         bad = self._bad_at_start(optimizer)
         if not bad:
             return None
@@ -70,6 +70,7 @@ class Session:
                           "text": f"{name} held {self._count_text(tensor)} before any step was taken: a bad checkpoint or initial value"}
         alarm["births"] = [{"phase": "state", "op": "", "file": "", "line": 0, "source": "", "module": "", "node": "",
                             "inputs": [], "outputs": [statistic(name, tensor)], "rows": []}]
+        _native.consume_losses(optimizer)
         return self._act(optimizer, alarm, [(kind, name, tensor)], at_start=True)
 
     def _bad_at_start(self, optimizer):
@@ -84,6 +85,12 @@ class Session:
                     s = _native.statistics(value)
                     if s and s["nan"]:
                         return "state", f"{name}.{key}", value
+        # This window's own forward may have spoilt a statistic already; only what was bad before it counts.
+        if not any(l["bad"] for l in _native.window(optimizer)["losses"]):
+            for name, value in discover.normalisation_statistics(optimizer):
+                s = _native.statistics(value)
+                if s and s["nan"] and not _native.buffers_turned_nan():
+                    return "buffer", name, value
         return None
 
     def on_backward(self, _):
@@ -139,6 +146,16 @@ class Session:
             self._advise("clipping", window["step"], "the gradient norm overflowed though every gradient is finite; clipping by "
                          "it set the gradients to zero", {"class": "clipping", "confidence": "likely", "experiments": [],
                                                           "text": "the norm of finite gradients overflowed"})
+        if not bad and not losses and _native.buffers_turned_nan():
+            sinks = [("buffer", n, b) for n, b in discover.persistent_buffers(optimizer)
+                     if (found := _native.statistics(b)) and found["nan"]]
+            if sinks:
+                alarm = self._new_alarm(optimizer, "buffer", sinks[0][1])
+                alarm["text"] = f"the buffer {sinks[0][1]} took in {self._count_text(sinks[0][2])}; loss and gradients are finite"
+                return self._act(optimizer, alarm, sinks)
+        if not bad and not losses and window["marks"].count(1) == len(window["marks"]) and not window["laundered"]:
+            if not window["norm_overflow"]:
+                return None
         if not bad and (not losses or all(l["gradients_were_bad"] for l in losses)):
             if losses or not window["norm_overflow"]:
                 _native.add_handled(1)
@@ -237,24 +254,30 @@ class Session:
     def _act(self, optimizer, alarm, sinks, written=False, at_start=False, rerun_wanted=True):
         policy = self.config.on_alarm
         alarm["optimizer_ordinal"] = _native.window(optimizer)["ordinal"]
-        wanted = rerun_wanted and policy != "raise" and self.reruns_left > 0
+        what = (alarm["sink"]["kind"], alarm["harmless"])
+        goes_on = alarm["harmless"] or policy not in ("stop", "raise")
+        wanted = rerun_wanted and policy != "raise" and self.reruns_left > 0 and not (goes_on and what in self.explained)
         if wanted:
             self.reruns_left -= 1
+            self.explained.add(what)
             if not written and not at_start and rerun.try_trace(self, optimizer, alarm, sinks):
                 pass
-            elif not written and not at_start and policy in ("stop", "skip", "rollback", "warn") and rerun.begin_rewind(
+            elif not written and not at_start and not alarm["harmless"] and rerun.begin_rewind(
                 self, optimizer, alarm, sinks
             ):
                 return True  # the window runs again; _second_run_ended goes on from here
             else:
-                rerun.by_restart(self, optimizer, alarm, sinks, written)
+                rerun.by_restart(self, optimizer, alarm, rerun.fingerprint(optimizer), written)
+                if at_start:
+                    rerun.as_loaded_state(alarm)
         return self._conclude(optimizer, alarm, written)
 
     def _second_run_ended(self, optimizer):
         alarm, self.pending = self.pending, None
         verdict = rerun.end_rewind(self, optimizer, alarm)
+        _native.consume_losses(optimizer)
         if not verdict:
-            rerun.by_restart(self, optimizer, alarm["alarm"], alarm["sinks"], False)
+            rerun.by_restart(self, optimizer, alarm["alarm"], alarm["expected"], False)
         return self._conclude(optimizer, alarm["alarm"], False)
 
     def _conclude(self, optimizer, alarm, written):
@@ -326,10 +349,21 @@ class Session:
         optimizer, alarm, sinks = found
         alarm["text"] += f"; the script itself raised {type(error).__name__}"
         alarm["action"] = "the script's own exception"
-        rerun.by_restart(self, optimizer, alarm, sinks, False)
+        rerun.by_restart(self, optimizer, alarm, rerun.fingerprint(optimizer), False)
         alarm.pop("optimizer_ordinal", None)
         self.report.alarms.append(alarm)
         self._print(alarm)
+
+    def second_run_lost(self):
+        """The program ended inside a second run: the next way explains the alarm, which is what ends the program."""
+        pending = rerun.abandon_rewind(self)
+        alarm = pending["alarm"]
+        rerun.by_restart(self, pending["optimizer"], alarm, pending["expected"], False)
+        alarm.pop("optimizer_ordinal", None)
+        alarm["action"] = "stopped"
+        self.report.alarms.append(alarm)
+        self._print(alarm)
+        return NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
 
     def failed(self, why):
         self.report.failure = why

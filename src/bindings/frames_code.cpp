@@ -48,7 +48,8 @@ void grow(Table& t) {
 
 std::string text_of(PyObject* unicode) {
   Py_ssize_t size = 0;
-  const char* text = unicode != nullptr && PyUnicode_Check(unicode) ? PyUnicode_AsUTF8AndSize(unicode, &size) : nullptr;
+  const char* text =
+      unicode != nullptr && PyUnicode_Check(unicode) ? PyUnicode_AsUTF8AndSize(unicode, &size) : nullptr;
   if (text == nullptr) {
     PyErr_Clear();
     return "?";
@@ -57,7 +58,7 @@ std::string text_of(PyObject* unicode) {
 }
 
 bool below(const std::string& file, const std::string& folder) {
-  if (folder.empty() || file.size() <= folder.size() || file.compare(0, folder.size(), folder) != 0) return false;
+  if (folder.empty() || file.size() <= folder.size() || !file.starts_with(folder)) return false;
   const bool slash = folder.back() == '/';
   if (!slash && file[folder.size()] != '/') return false;
   const std::size_t rest = folder.size() + (slash ? 0 : 1);
@@ -200,6 +201,7 @@ void fill_sites(const Flow& flow, int stack_size, CodeInfo* info) {
     site.start = static_cast<std::int16_t>(step.unit);
     if (depth >= 0 && depth <= stack_size) {
       site.depth = static_cast<std::int16_t>(depth);
+      site.draws = step.op == FOR_ITER && depth > 0;
       const CallShape call = op_call_shape(step.op, step.argument);
       if (call.taken >= 0) {
         site.survivors = static_cast<std::int16_t>(depth - call.taken);
@@ -263,8 +265,8 @@ bool analyse(CodeInfo* info) {
   const auto units = static_cast<std::size_t>(PyBytes_GET_SIZE(bytes) / 2);
   if (units > 0 && units <= kMaxUnits) {
     info->sites.resize(units);
-    const auto code = decode(reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(bytes)), static_cast<int>(units),
-                             &info->sites);
+    const auto code = decode(reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(bytes)),
+                             static_cast<int>(units), &info->sites);
     Flow flow{code, std::vector<int>(units, -1), std::vector<int>(code.size(), -1), {}};
     for (std::size_t at = 0; at < code.size(); ++at) flow.index[code[at].unit] = static_cast<int>(at);
     flow.reach(0, code_entry_depth(info->code));

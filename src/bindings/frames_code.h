@@ -1,5 +1,5 @@
-// What is known of each code object that has been seen running: whose it is, its lines, and how deep the value
-// stack is at each instruction. Decided once and kept; a code object in the table stays alive.
+// What is known of each code object that has been seen running: whose it is, its lines, and how deep the
+// value stack is at each instruction. Decided once and kept; a code object in the table stays alive.
 #pragma once
 
 #include <Python.h>
@@ -30,6 +30,7 @@ struct CodeInfo {
     std::int16_t callable = -1;       // index on the stack of what it calls, -1 not a call
     bool callable_or_next = false;
     bool in_loop = false;
+    bool draws = false;               // takes the next value from the iterator on top of the stack
   };
   bool analysed = false;
   std::vector<Site> sites;

@@ -9,8 +9,9 @@ namespace {
 // One letter for each word behind the object header:
 //   n  a position, as a number        p  a position, as a Python object
 //   s  what it runs over; cleared when it has ended
-//   i  the iterator it draws from     I  the same, but it may change or be cleared     t  a tuple of such iterators
-//   f  the function it applies        -  left alone (a cached result, a constant)
+//   i  the iterator it draws from     I  the same, but it may change or be cleared
+//   t  a tuple of such iterators      f  the function it applies
+//   -  left alone: a cached result, a constant
 struct Layout {
   const char* fields;
   const char* sample;   // an iterator of that type that gives at least three values
@@ -52,7 +53,8 @@ PyObject** words_of(PyObject* object) {
 }
 
 bool size_fits(PyTypeObject* type, const char* fields) {
-  return type->tp_basicsize == static_cast<Py_ssize_t>(sizeof(PyObject) + std::strlen(fields) * sizeof(PyObject*));
+  return type->tp_basicsize ==
+         static_cast<Py_ssize_t>(sizeof(PyObject) + std::strlen(fields) * sizeof(PyObject*));
 }
 
 // Changes when a position in it would no longer mean the same element.
@@ -130,6 +132,11 @@ bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why)
         records_[index].objects[i] = words[i];
         break;
       case 's':
+        // Mostly the same iterator as last time, over the same list: then it need not be looked into again.
+        if (static_cast<std::size_t>(index) < old_records_.size() &&
+            old_records_[index].source.object == words[i]) {
+          std::swap(records_[index].source, old_records_[index].source);
+        }
         keeper.keep(words[i], &records_[index].source);
         records_[index].source_shape = shape_of(words[i]);
         strong &= words[i] == nullptr || records_[index].source.held == Held::kStrong;
@@ -159,7 +166,7 @@ bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why)
 }
 
 bool FrameMemory::remember_generator(PyObject* object, int index, std::string* why) {
-  // Weakly always: letting go of a generator runs its finally clauses, and that must happen when it would have.
+  // Always weakly: letting go of a generator runs its finally clauses, which must not come late.
   records_[index].ref = PyWeakref_NewRef(object, nullptr);
   if (records_[index].ref == nullptr) {
     PyErr_Clear();
@@ -184,7 +191,7 @@ bool FrameMemory::remember_generator(PyObject* object, int index, std::string* w
 PyObject* FrameMemory::iterator_target(const IteratorRecord& record, PyObject* live) const {
   if (record.strong) return record.ref;
   if (record.ref != nullptr) return weak_object(record.ref);
-  // Held by nobody but the program: the same place must still hold it. What it draws from is proved by fields_fit.
+  // Held by nobody but the program: it must stand where it stood. fields_fit proves what it draws from.
   return live == record.object && type_info(Py_TYPE(live)).layout == record.layout ? live : nullptr;
 }
 
@@ -211,11 +218,23 @@ bool FrameMemory::iterator_fits(int index, PyObject* live, PyObject** target, st
   }
   RawFrame* frame = generator_frame(*target);
   if (frame_code(frame) != state.info->code || frame_site(frame) != state.unit) {
-    *why = "generator " + state.info->function + " stands at " + place(*state.info, frame_site(frame)) + " instead of " +
-           place(*state.info, state.unit);
+    *why = "generator " + state.info->function + " stands at " + place(*state.info, frame_site(frame)) +
+           " instead of " + place(*state.info, state.unit);
     return false;
   }
   return fits(state, frame, why);
+}
+
+bool FrameMemory::hides_nothing(PyObject* iterator) {
+  for (int depth = 0; depth < kMaxNesting; ++depth) {
+    const TypeInfo type = type_info(Py_TYPE(iterator));
+    if (type.generator || type.external || Py_TYPE(iterator) == &PyMap_Type) return true;
+    // enumerate counts only once the value is there; zip and filter hold values meanwhile.
+    if (Py_TYPE(iterator) != &PyEnum_Type || type.layout < 0 || words_of(iterator)[1] == nullptr)
+      return false;
+    iterator = words_of(iterator)[1];
+  }
+  return false;
 }
 
 bool FrameMemory::fields_fit(int index, PyObject* target, std::string* why) const {
@@ -280,7 +299,9 @@ void FrameMemory::put_fields(int index, PyObject* target) {
     switch (fields[i]) {
       case 'n': words[i] = reinterpret_cast<PyObject*>(record.words[i]); break;
       case 'p': put_slot(&words[i], record.objects[i]); break;
-      case 's': put_slot(&words[i], record.source.object == nullptr ? nullptr : recall(record.source, words[i])); break;
+      case 's':
+        put_slot(&words[i], record.source.object == nullptr ? nullptr : recall(record.source, words[i]));
+        break;
       case 'i': case 'I': {
         PyObject* inner = record.words[i] == 0 ? nullptr : iterator_target(records_[child], words[i]);
         if (inner != nullptr) {
@@ -342,7 +363,8 @@ void set_types(TypeRules rules) {
   if (names != nullptr && itertools != nullptr && PyDict_SetItemString(names, "itertools", itertools) == 0 &&
       PyDict_SetItemString(names, "__builtins__", PyEval_GetBuiltins()) == 0) {
     PyObject* done = PyRun_String(
-        "class Sequence:\n    def __getitem__(self, index):\n        if index > 4: raise IndexError\n        return index\n",
+        "class Sequence:\n    def __getitem__(self, index):\n        if index > 4: raise IndexError\n        "
+        "return index\n",
         Py_file_input, names, names);
     Py_XDECREF(done);
     for (int i = 0; i < kLayoutCount; ++i) {

@@ -6,7 +6,7 @@
 namespace finitude::bindings {
 namespace {
 
-// What a name holds that could not be brought back, where the interpreter may not find it unbound: any use raises.
+// Put into names that are lost but may not be unbound (see kLocalsMayBeUnbound): any use of it raises.
 PyObject* raise_lost(PyObject*) {
   PyErr_SetString(PyExc_UnboundLocalError, "finitude did not keep this value for the second run of the step");
   return nullptr;
@@ -23,7 +23,8 @@ PyObject* lost_value() {
                            {0, nullptr}};
     PyType_Spec spec{"finitude.lost", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, slots};
     PyObject* type = PyType_FromSpec(&spec);
-    PyObject* made = type == nullptr ? nullptr : PyObject_New(PyObject, reinterpret_cast<PyTypeObject*>(type));
+    PyObject* made =
+        type == nullptr ? nullptr : PyObject_New(PyObject, reinterpret_cast<PyTypeObject*>(type));
     if (made == nullptr) PyErr_Clear();
     return made;
   }();
@@ -100,7 +101,9 @@ int surviving_depth(RawFrame* frame, CodeInfo* info) {
 
 std::uint64_t fingerprint(RawFrame* frame, CodeInfo* info) {
   std::uint64_t sum = 0xcbf29ce484222325ull;
-  const auto mix = [&](PyObject* object) { sum = (sum ^ reinterpret_cast<std::uintptr_t>(object)) * 0x100000001b3ull; };
+  const auto mix = [&](PyObject* object) {
+    sum = (sum ^ reinterpret_cast<std::uintptr_t>(object)) * 0x100000001b3ull;
+  };
   for (int i = 0; i < info->fast_count; ++i) mix(*variable_at(frame, info->code, i));
   const int depth = surviving_depth(frame, info);
   for (int i = 0; i < depth; ++i) mix(frame_stack(frame)[i]);
@@ -108,6 +111,7 @@ std::uint64_t fingerprint(RawFrame* frame, CodeInfo* info) {
 }
 
 void FrameMemory::begin() {
+  if (old_records_.empty()) old_records_.swap(records_);
   old_records_.insert(old_records_.end(), records_.begin(), records_.end());
   records_.clear();
   generator_states_used_ = 0;
@@ -119,7 +123,8 @@ void FrameMemory::begin() {
 void FrameMemory::finish() {
   for (IteratorRecord& record : old_records_) drop_record(&record);
   old_records_.clear();
-  for (std::size_t i = generator_states_used_; i < generator_states_.size(); ++i) forget(generator_states_[i].get());
+  for (std::size_t i = generator_states_used_; i < generator_states_.size(); ++i)
+    forget(generator_states_[i].get());
   keeper.flush();
 }
 
@@ -140,7 +145,8 @@ void FrameMemory::forget_all() {
 }
 
 FrameState* FrameMemory::spare_state() {
-  if (generator_states_used_ == generator_states_.size()) generator_states_.push_back(std::make_unique<FrameState>());
+  if (generator_states_used_ == generator_states_.size())
+    generator_states_.push_back(std::make_unique<FrameState>());
   return generator_states_[generator_states_used_++].get();
 }
 
@@ -155,7 +161,8 @@ bool FrameMemory::remember(RawFrame* frame, FrameState* state, std::string* why)
     *why = "the bytecode of " + place(*info, state->unit) + " is not understood";
     return false;
   }
-  if (static_cast<int>(state->fast.size()) != info->fast_count) resize(&state->fast, info->fast_count, &keeper);
+  if (static_cast<int>(state->fast.size()) != info->fast_count)
+    resize(&state->fast, info->fast_count, &keeper);
   for (int i = 0; i < info->fast_count; ++i) {
     if (!remember_value(*variable_at(frame, info->code, i), &state->fast[i], false, why)) return false;
   }
@@ -227,7 +234,9 @@ bool FrameMemory::remember_value(PyObject* object, Value* value, bool on_stack, 
         PyObject* weak = PyWeakref_NewRef(object, nullptr);
         RawFrame* frame = generator_frame(object);
         if (weak == nullptr) PyErr_Clear();
-        else doubts_.push_back({weak, fingerprint(frame, code_info(frame_code(frame))) + frame_site(frame), reason});
+        else
+          doubts_.push_back(
+              {weak, fingerprint(frame, code_info(frame_code(frame))) + frame_site(frame), reason});
       }
       doubtful = true;
     }

@@ -1,5 +1,5 @@
-// What a snapshot remembers of frames, of iterators, and of the generators inside them; how it is compared with the
-// present, and how it is put back. Everything is called with the GIL held and the garbage collector off.
+// What a snapshot remembers of frames, of iterators, and of the generators inside them; how it is compared
+// with the present and how it is put back. The GIL is held and the garbage collector off.
 #pragma once
 
 #include <Python.h>
@@ -56,7 +56,7 @@ struct IteratorRecord {
   FrameState* state = nullptr;   // of a suspended generator
 };
 
-// A generator in a local name that draws from something that cannot be set back: harmless while it stands still.
+// A generator in a local name that draws from what cannot be set back: harmless while it stands still.
 struct Doubt {
   PyObject* weak = nullptr;
   std::uint64_t position = 0;
@@ -77,11 +77,13 @@ class FrameMemory {
   // ---- comparing: would put() reproduce it? ----
   bool fits(const FrameState& state, RawFrame* frame, std::string* why) const;
   bool doubts_hold(std::string* why) const;
+  // Does this iterator hold nothing but its noted position while it runs Python code of its own?
+  static bool hides_nothing(PyObject* iterator);
 
   // ---- putting back; only after fits(). Names that could not be brought back are added to `unset`. ----
   void put(const FrameState& state, RawFrame* frame, std::vector<std::string>* unset);
 
-  // Draws a value, notes the position, draws another, goes back: does the same value come again, and yet again?
+  // Draws a value, notes the position, draws another, goes back: does the same value come again, twice over?
   bool iterator_goes_back(PyObject* iterator);
 
  private:
@@ -107,7 +109,7 @@ class FrameMemory {
   std::vector<std::unique_ptr<FrameState>> generator_states_;
   std::size_t generator_states_used_ = 0;
   std::vector<Doubt> doubts_;
-  std::vector<std::pair<PyObject*, PyObject*>> managers_;  // while putting: old manager's address, the live one
+  std::vector<std::pair<PyObject*, PyObject*>> managers_;  // while putting: old address, live manager
   int nesting_ = 0;
 };
 

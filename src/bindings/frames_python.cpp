@@ -34,16 +34,16 @@ int site_start(CodeInfo* info, int unit) {
   return site == nullptr || site->start < 0 ? unit : site->start;
 }
 
-// May a call of this object run Python code more than once? Then its loop holds a position that nobody can see.
+// False for what may call back more than once: its loop would hold a position that nobody can see.
 bool calls_once(PyObject* callee) {
   if (callee == nullptr) return false;
-  // Bound methods and functools.partial put their first argument into the callable's place for the time of the call.
+  // Bound methods and functools.partial put their first argument into the callable's place meanwhile.
   if (PyCallable_Check(callee) == 0) return true;
   if (PyMethod_Check(callee)) callee = PyMethod_GET_FUNCTION(callee);
   if (PyFunction_Check(callee)) return true;
   if (PyCFunction_Check(callee)) {
     const char* name = reinterpret_cast<PyCFunctionObject*>(callee)->m_ml->ml_name;
-    for (const char* once : {"exec", "eval", "__import__", "__build_class__", "next", "send", "run"}) {
+    for (const char* once : {"exec", "eval", "__import__", "__build_class__", "send", "run"}) {
       if (name != nullptr && std::strcmp(name, once) == 0) return true;
     }
     return false;
@@ -57,23 +57,38 @@ bool calls_once(PyObject* callee) {
   };
   if (PyType_Check(callee)) {
     auto* type = reinterpret_cast<PyTypeObject*>(callee);
-    return python_method(type, "__init__") || python_method(type, "__new__") || python_method(Py_TYPE(callee), "__call__");
+    return python_method(type, "__init__") || python_method(type, "__new__") ||
+           python_method(Py_TYPE(callee), "__call__");
   }
   // functools.partial and lru_cache hand on a single call, as does any class with a __call__ in Python.
   const char* name = Py_TYPE(callee)->tp_name;
-  return std::strcmp(name, "functools.partial") == 0 || std::strcmp(name, "functools._lru_cache_wrapper") == 0 ||
-         std::strcmp(name, "method-wrapper") == 0 || python_method(Py_TYPE(callee), "__call__");
+  return std::strcmp(name, "functools.partial") == 0 ||
+         std::strcmp(name, "functools._lru_cache_wrapper") == 0 || std::strcmp(name, "method-wrapper") == 0 ||
+         python_method(Py_TYPE(callee), "__call__");
 }
 
-// What the call under way in this frame calls, or null where that is not a call through C.
-bool hidden_loop(RawFrame* frame, CodeInfo* info, std::string* why) {
+// Is C code that keeps values of its own between this frame and the next one in?
+bool hidden_state(RawFrame* frame, CodeInfo* info, RawFrame* inner, std::string* why) {
   if (frame_stack_depth(frame) >= 0) return false;  // one Python function called another
   const CodeInfo::Site* site = site_at(info, frame_site(frame));
-  if (site == nullptr || site->callable < 0) return false;
-  PyObject* callee = frame_stack(frame)[site->callable];
-  if (callee == nullptr && site->callable_or_next) callee = frame_stack(frame)[site->callable + 1];
-  if (calls_once(callee)) return false;
-  PyObject* name = callee == nullptr ? nullptr : PyObject_Repr(callee);
+  if (site == nullptr || (site->callable < 0 && !site->draws)) return false;
+  PyObject** stack = frame_stack(frame);
+  PyObject* culprit = nullptr;
+  if (site->draws) {
+    culprit = stack[site->depth - 1];
+    if (culprit != nullptr && FrameMemory::hides_nothing(culprit)) return false;
+  } else {
+    culprit = stack[site->callable];
+    if (culprit == nullptr && site->callable_or_next) culprit = stack[site->callable + 1];
+    if (calls_once(culprit)) return false;
+    // A builtin that draws from the generator which runs the step: all that matters is in the generator.
+    for (int i = site->survivors; frame_is_generator(inner) && i < site->depth; ++i) {
+      if (stack[i] != nullptr && is_generator(stack[i]) &&
+          generator_state(stack[i]) == GeneratorState::kRunning)
+        return false;
+    }
+  }
+  PyObject* name = culprit == nullptr ? nullptr : PyObject_Repr(culprit);
   const char* text = name == nullptr ? nullptr : PyUnicode_AsUTF8(name);
   *why = "the step runs inside " + std::string(text == nullptr ? "a builtin" : text) + " (" +
          place(*info, frame_site(frame)) + "), whose own position cannot be set back";
@@ -175,7 +190,7 @@ bool StackSnapshot::Impl::compare(std::string* why, std::vector<RawFrame*>* live
       *why = "called from " + place(*state.info, unit) + " instead of " + place(*state.info, state.unit);
       return false;
     }
-    if (i > 0 && !frame_is_generator((*live)[i - 1]) && hidden_loop(frame, state.info, why)) return false;
+    if (i > 0 && hidden_state(frame, state.info, (*live)[i - 1], why)) return false;
     if (state.fingerprint != 0 && fingerprint(frame, state.info) != state.fingerprint) {
       *why = "a loop outside the user's code has moved on (" + place(*state.info, unit) + ")";
       return false;
@@ -203,6 +218,7 @@ void StackSnapshot::take(const SnapshotOptions& options) noexcept {
       impl.valid = false;
       impl.thread = PyThreadState_Get();
       impl.memory.keeper.keep_strong = options.keep_strong;
+      impl.memory.keeper.make_stand_in = options.make_stand_in;
       impl.memory.keeper.context = options.context;
       impl.memory.begin();
       impl.valid = impl.remember_all();

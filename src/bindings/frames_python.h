@@ -1,7 +1,7 @@
-// The user's Python stack: where it stands, and rewind by return. A StackSnapshot remembers the names and the running
-// iterators of the user's frames; restored at the same call, simply returning continues as it did the first time.
-// Everything here is called with the GIL held, leaves no Python exception behind (one that was set stays set) and
-// throws nothing.
+// The user's Python stack: where it stands, and rewind by return. A StackSnapshot remembers the names and the
+// running iterators of the user's frames; restored at the same call, simply returning continues as it did the
+// first time. Everything here is called with the GIL held, leaves no Python exception behind (one that was
+// set stays set) and throws nothing.
 #pragma once
 
 #include <Python.h>
@@ -20,13 +20,14 @@ struct FrameRules {
   // Folders whose code is not the user's: torch, finitude, the standard library. site-packages below them is.
   std::vector<std::string> library_prefixes;
   PyTypeObject* tensor_type = nullptr;             // torch.Tensor's base; subclasses count
-  std::vector<PyTypeObject*> external_iterators;   // iterators whose position the caller sets back; subclasses count
+  std::vector<PyTypeObject*> external_iterators;   // positions that the caller sets back; subclasses count
   std::vector<PyObject*> module_calls;             // code objects of nn.Module._call_impl
 };
 void set_frame_rules(const FrameRules& rules) noexcept;
 
 struct SnapshotOptions {
   KeepStrong keep_strong = nullptr;  // null: every tensor is remembered by weak reference
+  MakeStandIn make_stand_in = nullptr;  // null: a name whose tensor died is left unset
   void* context = nullptr;
 };
 
@@ -43,13 +44,13 @@ class StackSnapshot {
   StackSnapshot(const StackSnapshot&) = delete;
   StackSnapshot& operator=(const StackSnapshot&) = delete;
 
-  // Remembers the stack from the innermost user frame outward. To be called in every step: what has not changed
-  // since the last time costs a comparison.
+  // Remembers the stack from the innermost user frame outward. To be called in every step: what has not
+  // changed since the last time costs a comparison.
   void take(const SnapshotOptions& options) noexcept;
   void clear() noexcept;
   // Is the present call the same place, reached the same way, with everything that moved able to go back?
   RewindVerdict can_restore() noexcept;
-  // Puts it back; on false nothing was changed. Return from the current call soon, without running user code first.
+  // Puts it back; on false nothing was changed. The caller then returns without running user code.
   bool restore(std::string* why) noexcept;
   // Names that the last restore() left unset because their value had died.
   const std::vector<std::string>& unset_names() const;
@@ -61,7 +62,7 @@ class StackSnapshot {
 
 // User frames of this thread, innermost first; replaces what `out` held.
 void user_stack(std::vector<record::Frame>* out, int max_frames) noexcept;
-// The same as interned positions (see frame_at); returns how many were written. No allocation once a position is known.
+// The same as interned positions (see frame_at); returns how many were written. Known ones allocate nothing.
 int user_stack_ids(FrameId* out, int max_frames) noexcept;
 // Line of the innermost user frame, 0 where there is none.
 int snapshot_user_line(std::string* file, std::string* function) noexcept;

@@ -32,9 +32,22 @@ std::size_t slot_of(const TypeTable& t, PyTypeObject* type) {
 
 bool is_plain_type(PyTypeObject* type) {
   return type == &PyLong_Type || type == &PyFloat_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
-         type == &PyBytes_Type || type == &PyComplex_Type || type == Py_TYPE(Py_None) || type == &PyModule_Type ||
-         type == &PyCode_Type || type == &PyRange_Type || type == Py_TYPE(Py_Ellipsis) ||
-         PyType_IsSubtype(type, &PyType_Type);
+         type == &PyBytes_Type || type == &PyComplex_Type || type == Py_TYPE(Py_None) ||
+         type == &PyModule_Type || type == &PyCode_Type || type == &PyRange_Type ||
+         type == Py_TYPE(Py_Ellipsis) || PyType_IsSubtype(type, &PyType_Type);
+}
+
+// Types whose contents the garbage collector's walk shows in full; others may hide some behind C++ pointers.
+bool is_container(PyTypeObject* type) {
+  for (PyTypeObject* base : {&PyList_Type, &PyTuple_Type, &PyDict_Type, &PySet_Type, &PyFrozenSet_Type}) {
+    if (PyType_IsSubtype(type, base)) return true;
+  }
+  if (type == &PySlice_Type || type == &PyDictKeys_Type || type == &PyDictValues_Type ||
+      type == &PyDictItems_Type || type == &PyListIter_Type || type == &PyTupleIter_Type)
+    return true;
+  // A class written in Python that has __slots__ only.
+  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && type->tp_base == &PyBaseObject_Type &&
+         type->tp_new == PyBaseObject_Type.tp_new;
 }
 
 TypeInfo classify(const TypeTable& t, PyTypeObject* type) {
@@ -50,10 +63,14 @@ TypeInfo classify(const TypeTable& t, PyTypeObject* type) {
   else if (type == &PyFunction_Type) info.value = TypeClass::kFunction;
   else if (type == &PyCFunction_Type) info.value = TypeClass::kBuiltin;
   else if (type == &PyFrame_Type || type == &PyTraceBack_Type || type == &PyCell_Type ||
-           (type->tp_flags & Py_TPFLAGS_BASE_EXC_SUBCLASS) != 0) info.value = TypeClass::kNever;
-  else if (type_has_weakrefs(type) && type != &PySet_Type && type != &PyFrozenSet_Type) info.value = TypeClass::kWeak;
-  else if ((type->tp_flags & Py_TPFLAGS_HAVE_GC) == 0) info.value = TypeClass::kPlain;  // holds no other object
-  else info.value = TypeClass::kContainer;
+           type == &PyCapsule_Type || (type->tp_flags & Py_TPFLAGS_BASE_EXC_SUBCLASS) != 0)
+    info.value = TypeClass::kOpaque;
+  else if (type_has_weakrefs(type) && type != &PySet_Type && type != &PyFrozenSet_Type)
+    info.value = TypeClass::kWeak;
+  else if ((type->tp_flags & Py_TPFLAGS_HAVE_GC) == 0)
+    info.value = TypeClass::kPlain;  // holds no other object
+  else if (is_container(type)) info.value = TypeClass::kContainer;
+  else info.value = TypeClass::kOpaque;
   return info;
 }
 
@@ -94,7 +111,8 @@ struct Look {
     if (depth == 0) marks = (marks ^ reinterpret_cast<std::uintptr_t>(element)) * 0x100000001b3ull;
     switch (type_info(Py_TYPE(element)).value) {
       case TypeClass::kTensor:
-        if (witness == nullptr && (keep_strong == nullptr || !keep_strong(element, context))) witness = element;
+        if (witness == nullptr && (keep_strong == nullptr || !keep_strong(element, context)))
+          witness = element;
         break;
       case TypeClass::kContainer:
       case TypeClass::kWeak:
@@ -119,7 +137,7 @@ void set_type_rules(const TypeRules& rules) {
   for (PyTypeObject* type : rules.external) Py_INCREF(type);
   for (PyTypeObject* type : rules.layouts) Py_XINCREF(type);
   t.rules = rules;
-  type_iterates(&PyLong_Type);  // its one-time set-up runs Python code, which must not happen while a stack is read
+  type_iterates(&PyLong_Type);  // its one-time set-up runs Python code: not while a stack is being read
   for (auto& entry : t.slots) Py_CLEAR(entry.first);
   t.used = 0;
 }
@@ -161,6 +179,7 @@ void Keeper::keep(PyObject* object, Value* value) {
 
 void Keeper::forget(Value* value) {
   discard(value->ref);
+  discard(value->stand_in);
   *value = Value{};
 }
 
@@ -174,6 +193,7 @@ void Keeper::flush() {
 
 void Keeper::keep_new(PyObject* object, Value* value) {
   PyObject* before = value->ref;
+  PyObject* stood_in = value->stand_in;
   *value = Value{};
   value->object = object;
   if (object != nullptr) {
@@ -186,10 +206,14 @@ void Keeper::keep_new(PyObject* object, Value* value) {
       case TypeClass::kTensor:
         value->size = 0;  // asked about again at every take: what a tensor is part of changes
         strong = tensor_may_stay(object), weak = !strong;
+        if (weak && make_stand_in != nullptr) value->stand_in = make_stand_in(object, context);
         break;
       case TypeClass::kWeak: weak = true; break;
       case TypeClass::kContainer: strong = look_into(object, value); break;
-      case TypeClass::kNever: break;
+      case TypeClass::kOpaque:
+        value->held = Held::kInPlace;
+        value->marks = reinterpret_cast<std::uintptr_t>(Py_TYPE(object));
+        break;
     }
     if (strong) {
       Py_INCREF(object);
@@ -202,6 +226,7 @@ void Keeper::keep_new(PyObject* object, Value* value) {
     }
   }
   discard(before);
+  discard(stood_in);
 }
 
 // True when the container may be kept alive. Otherwise it leaves behind how to know it again.
@@ -223,16 +248,23 @@ bool Keeper::look_into(PyObject* object, Value* value) {
 PyObject* recall(const Value& value, PyObject* live) {
   switch (value.held) {
     case Held::kStrong: return value.ref;
-    case Held::kWeak: return weak_object(value.ref);
+    case Held::kWeak: {
+      PyObject* object = weak_object(value.ref);
+      return object != nullptr ? object : value.stand_in;
+    }
     case Held::kWitness: {
       PyObject* witness = weak_object(value.ref);
       if (witness == nullptr || live == nullptr || live != value.object) return nullptr;
-      if (type_info(Py_TYPE(live)).value != TypeClass::kContainer || element_count(live) != value.size) return nullptr;
+      if (type_info(Py_TYPE(live)).value != TypeClass::kContainer || element_count(live) != value.size)
+        return nullptr;
       // Everything counts as weak here: the same elements in the same order give the same marks.
       Look look{nullptr, nullptr};
       look.into(live);
       return look.marks == value.marks ? live : nullptr;
     }
+    case Held::kInPlace:
+      return live != nullptr && live == value.object &&
+                     value.marks == reinterpret_cast<std::uintptr_t>(Py_TYPE(live)) ? live : nullptr;
     default: return nullptr;
   }
 }

@@ -1,5 +1,5 @@
-// How one value of the user's program is remembered: firmly where that prolongs nothing that matters, otherwise by
-// weak reference, so that a snapshot never keeps a tensor (or what holds one) alive.
+// How one value of the user's program is remembered: firmly where that prolongs nothing that matters,
+// otherwise by weak reference, so that a snapshot never keeps a tensor (or what holds one) alive.
 #pragma once
 
 #include <Python.h>
@@ -16,11 +16,11 @@ enum class TypeClass : std::uint8_t {
   kTensor,
   kWeak,        // anything else that can be referenced weakly
   kContainer,   // cannot; what it holds decides
-  kNever,       // frames, tracebacks, exceptions: they hold whole stacks
+  kOpaque,      // cannot, and may hold anything (an exception, a capsule): trusted only where it still stands
 };
 
 struct TypeInfo {
-  TypeClass value = TypeClass::kNever;
+  TypeClass value = TypeClass::kOpaque;
   bool generator = false;        // generators and coroutines
   bool external = false;         // an iterator whose position the caller handles
   bool iterates = false;         // has a next
@@ -33,13 +33,15 @@ enum class Held : std::uint8_t {
   kWeak,
   kWitness,     // a container that holds a weakly kept tensor: known again by address, size and that tensor
   kIterator,    // its iterator record knows
+  kInPlace,     // nothing is held; it stays if an object of that type still stands there at that address
   kNothing,     // cannot be brought back
 };
 
 struct Value {
   PyObject* object = nullptr;    // its address; not a reference
   PyObject* ref = nullptr;       // owned: the object, or a weak reference to it or to the witness
-  std::uint64_t marks = 0;       // kWitness: hash of the addresses it held
+  PyObject* stand_in = nullptr;  // owned: what to give back once a weakly kept tensor has died; null: nothing
+  std::uint64_t marks = 0;       // kWitness: hash of the addresses it held; kInPlace: address of the type
   Py_ssize_t size = -1;          // containers: number of elements when looked into
   std::int32_t iterator = -1;    // index of the iterator record, -1 none
   Held held = Held::kUnbound;
@@ -48,6 +50,9 @@ struct Value {
 
 // Asked for every tensor: may the snapshot keep it alive? Must not run Python code.
 using KeepStrong = bool (*)(PyObject* tensor, void* context);
+
+// Asked for every tensor kept weakly: a cheap equal that keeps nothing large alive (new reference), or null.
+using MakeStandIn = PyObject* (*)(PyObject* tensor, void* context);
 
 // Known types, looked up by address. `layout_of` and the external list are set once at start.
 struct TypeRules {
@@ -59,11 +64,12 @@ void set_type_rules(const TypeRules& rules);
 TypeInfo type_info(PyTypeObject* type);
 bool is_tensor(PyObject* object);
 
-// Fills and empties values during one take. References it lets go of are dropped by flush() only: dropping one may
-// run the user's code, which must not happen while a stack is being read.
+// Fills and empties values during one take. References it lets go of are dropped by flush() only: dropping
+// one may run the user's code, which must not happen while a stack is being read.
 class Keeper {
  public:
   KeepStrong keep_strong = nullptr;
+  MakeStandIn make_stand_in = nullptr;
   void* context = nullptr;
 
   void keep(PyObject* object, Value* value);
@@ -74,13 +80,15 @@ class Keeper {
  private:
   void keep_new(PyObject* object, Value* value);
   bool look_into(PyObject* object, Value* value);
-  bool tensor_may_stay(PyObject* tensor) const { return keep_strong != nullptr && keep_strong(tensor, context); }
+  bool tensor_may_stay(PyObject* tensor) const {
+    return keep_strong != nullptr && keep_strong(tensor, context);
+  }
 
   std::vector<PyObject*> dropped_;
 };
 
-// The remembered object, borrowed, or null when it is gone. `live` is what stands in its place now: a container
-// that could not be referenced is recognised only there.
+// The remembered object, borrowed, or null when it is gone. `live` is what stands in its place now: a
+// container that could not be referenced is recognised only there.
 PyObject* recall(const Value& value, PyObject* live);
 
 }  // namespace finitude::bindings

@@ -81,6 +81,7 @@ py::dict window(py::handle optimizer) {
   out["ordinal"] = e.ordinal;
   out["backwards"] = e.backwards;
   out["norm_overflow"] = e.norm_overflow;
+  out["laundered"] = e.laundered;
   py::list marks, losses;
   for (const GradMark& m : e.marks) marks.append(static_cast<int>(m.state));
   out["marks"] = marks;
@@ -167,6 +168,9 @@ explain::StepHistory history_from(const std::string& text) {
     h.loss.push_back(as_double(point, "loss", 0));
     h.grad_absmax.push_back(as_double(point, "grad", 0));
     h.learning_rate.push_back(as_double(point, "lr", 0));
+  }
+  for (const auto& value : j.value("param_absmax", json::array())) {
+    if (value.is_number()) h.param_absmax.push_back(value.get<double>());
   }
   h.lr_now = as_double(j, "lr_now", 0);
   h.half_parameters = j.value("half_parameters", false);
@@ -283,6 +287,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("checksum", &checksum);
   m.def("is_finite", &is_finite);
   m.def("watch_buffers", [](const std::vector<at::Tensor>& b) { buffer_snapshot().watch(b); buffer_snapshot().take(); });
+  m.def("buffers_turned_nan", [] { return buffer_snapshot().turned_nan(); });
   m.def("set_numpy_state_address", &set_numpy_state_address);
   m.def("set_python_random", [](py::handle r) { set_python_random(r.ptr()); });
 

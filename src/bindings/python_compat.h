@@ -49,7 +49,7 @@ inline PyCodeObject* frame_code(RawFrame* frame) {
 #endif
 }
 
-// The code unit that is being executed; may be an inline cache entry that belongs to the instruction before it.
+// The code unit that is being executed; may be an inline cache entry of the instruction before it.
 inline int frame_site(RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030b0000
   return _PyInterpreterFrame_LASTI(frame);
@@ -58,7 +58,7 @@ inline int frame_site(RawFrame* frame) {
 #endif
 }
 
-// Frames that are not (yet) running Python code: shims that mark an entry from C, trampolines, argument set-up.
+// Not so: frames that do not run Python code (yet), which mark an entry from C or set up arguments.
 inline bool frame_is_visible(RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030c0000
   if (frame->owner == FRAME_OWNED_BY_CSTACK) return false;
@@ -152,7 +152,8 @@ inline PyObject* frame_first_argument(RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030b0000
   if (value != nullptr && fast_is_cell(code, 0) && PyCell_Check(value)) value = PyCell_GET(value);
 #else
-  for (Py_ssize_t i = 0; value == nullptr && code->co_cell2arg != nullptr && i < PyTuple_GET_SIZE(code->co_cellvars); ++i) {
+  for (Py_ssize_t i = 0;
+       value == nullptr && code->co_cell2arg != nullptr && i < PyTuple_GET_SIZE(code->co_cellvars); ++i) {
     PyObject* cell = code->co_cell2arg[i] == 0 ? frame_fast(frame)[code->co_nlocals + i] : nullptr;
     if (cell != nullptr && PyCell_Check(cell)) value = PyCell_GET(cell);
   }
@@ -168,7 +169,7 @@ inline PyObject** frame_stack(RawFrame* frame) {
 #endif
 }
 
-// Values on the frame's stack, or -1 while the interpreter keeps the count in a register (a call into C is under way).
+// Values on the frame's stack, or -1 while the interpreter keeps the count to itself (during a call into C).
 inline int frame_stack_depth(RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030b0000
   const int depth = frame->stacktop - code_fast_count(frame_code(frame));
@@ -255,11 +256,12 @@ inline std::uintptr_t dict_layout(PyObject* dict) {
 
 // ---- iterators -------------------------------------------------------------------------------------------
 
-// Classes written in Python have a next that only raises, unless they define one; its name is not exported everywhere.
+// Classes written in Python have a next that only raises, unless they define one; 3.13 does not export it.
 inline bool type_iterates(PyTypeObject* type) {
   static const iternextfunc absent = [] {
     PyObject* plain = PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "plain");
-    const iternextfunc next = plain == nullptr ? nullptr : reinterpret_cast<PyTypeObject*>(plain)->tp_iternext;
+    const iternextfunc next =
+        plain == nullptr ? nullptr : reinterpret_cast<PyTypeObject*>(plain)->tp_iternext;
     PyErr_Clear();
     Py_XDECREF(plain);
     return next;
@@ -348,7 +350,8 @@ inline int op_jump_target(int op, int argument, int next) {
     case POP_JUMP_BACKWARD_IF_TRUE: case POP_JUMP_BACKWARD_IF_NONE: case POP_JUMP_BACKWARD_IF_NOT_NONE:
       return next - argument;
 #else
-    case SEND: case POP_JUMP_IF_FALSE: case POP_JUMP_IF_TRUE: case POP_JUMP_IF_NONE: case POP_JUMP_IF_NOT_NONE:
+    case SEND: case POP_JUMP_IF_FALSE: case POP_JUMP_IF_TRUE: case POP_JUMP_IF_NONE:
+    case POP_JUMP_IF_NOT_NONE:
       return next + argument;
     case JUMP_BACKWARD: case JUMP_BACKWARD_NO_INTERRUPT:
       return next - argument;

@@ -21,6 +21,7 @@ WindowStart& window_start() {
 }
 
 bool second_run = false;
+Counters counters_before;  // what the second run does is not counted twice
 bool want_stack = true;
 
 PyObject* loader_iter(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
@@ -62,6 +63,7 @@ PyObject* rewind_begin(PyObject*, PyObject*) {
   restore_rng(window_start().rng);
   buffer_snapshot().restore();
   loader_log().begin_replay();
+  counters_before = live().counters;
   second_run = true;
   Py_RETURN_NONE;
 }
@@ -69,6 +71,7 @@ PyObject* rewind_begin(PyObject*, PyObject*) {
 // rewind_end() -> None if the second run used the same batches, else what was different.
 PyObject* rewind_end(PyObject*, PyObject*) {
   const char* why = nullptr;
+  if (second_run) live().counters = counters_before;
   second_run = false;
   loader_log().end_replay(&why);
   if (why == nullptr) Py_RETURN_NONE;

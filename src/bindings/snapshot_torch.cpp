@@ -96,6 +96,17 @@ void BufferSnapshot::take() noexcept {
   }
 }
 
+bool BufferSnapshot::turned_nan() const noexcept {
+  for (const Item& item : items_) {
+    const auto tensor = item.tensor.lock();
+    observe::TensorView v;
+    if (!tensor || !observe::view_of(*tensor, &v) || static_cast<std::size_t>(v.end - v.begin) != item.size_bytes) continue;
+    if (!observe::quick(v).bad || observe::full(v).nan == 0) continue;
+    if (sense::full_scan(bytes_.data() + item.offset, static_cast<std::size_t>(v.numel), v.dtype).nan == 0) return true;
+  }
+  return false;
+}
+
 void BufferSnapshot::restore() noexcept {
   for (Item& item : items_) {
     const auto tensor = item.tensor.lock();

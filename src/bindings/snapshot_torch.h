@@ -27,6 +27,8 @@ struct BufferSnapshot {
   void watch(const std::vector<at::Tensor>& buffers);
   void take() noexcept;
   void restore() noexcept;
+  // A buffer holds NaN now and held none when the copy was taken.
+  bool turned_nan() const noexcept;
   std::size_t size_bytes() const noexcept { return bytes_.size(); }
 
  private:

@@ -31,6 +31,19 @@ bool keep_strong(PyObject* object, void* context) {
   return true;
 }
 
+// A loss is read again by what follows the step (print, loss.item()). Its value is a few bytes; its graph is not kept.
+PyObject* make_stand_in(PyObject* object, void*) {
+  constexpr std::int64_t kMaxElements = 64;
+  const at::Tensor& t = THPVariable_Unpack(object);
+  observe::TensorView v;
+  if (!t.defined() || !observe::view_of(*t.unsafeGetTensorImpl(), &v) || v.numel > kMaxElements ||
+      v.storage->nbytes() > 4096) {
+    return nullptr;
+  }
+  return THPVariable_Wrap(at::Tensor(t.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      c10::VariableVersion(t.unsafeGetTensorImpl()->version_counter()), /*allow_tensor_metadata_change=*/false)));
+}
+
 StackSnapshot& snapshot() {
   static StackSnapshot* instance = new StackSnapshot();
   return *instance;
@@ -126,7 +139,7 @@ bool stack_take() {
     return false;
   }
   Budget budget;
-  snapshot().take({&keep_strong, &budget});
+  snapshot().take({&keep_strong, &make_stand_in, &budget});
   return true;
 }
 

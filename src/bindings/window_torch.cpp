@@ -234,11 +234,13 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict) {
     verdict->grad_absmax = std::max(verdict->grad_absmax, mark.absmax);
   });
   l.counters.gradients_scanned += seen;
+  entry.laundered = verdict->laundered != 0;
   bool bad_loss = false;
   for (const LossNote& note : l.losses) {
     bad_loss |= note.bad && !note.consumed && !note.in_closure && note.serial > entry.window_start;
   }
   verdict->needs_cold = !ok || bad_loss || verdict->bad_gradients != 0 || verdict->laundered != 0 || entry.norm_overflow ||
+                        buffer_snapshot().turned_nan() ||
                         rewind_wants(entry) || is_target(entry, entry.step) ||
                         (l.target_written && entry.step > 0 && is_target(entry, entry.step - 1));
   return ok;

@@ -79,8 +79,12 @@ void describe_origin(const record::Trace& trace, const Flow& flow, const Event& 
   birth->phase = Phase::kData;
 }
 
-// The row of the first bad element. Others may be bad as well; whoever can read the memory knows them all.
+// The rows that the observer listed; else the row of the first bad element, which is all that is known then.
 void set_rows(const record::TensorUse& use, Birth* birth) {
+  if (!use.bad_rows.empty()) {
+    birth->rows = use.bad_rows;
+    return;
+  }
   if (use.shape.empty() || use.shape[0] <= 1 || use.first_bad < 0) return;
   std::int64_t inner = 1;
   for (std::size_t i = 1; i < use.shape.size(); ++i) {

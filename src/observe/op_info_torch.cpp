@@ -26,6 +26,15 @@ bool allocates(std::string_view name) {
          name == "aten::_efficientzerotensor_unused";
 }
 
+// In-place ops whose result does not depend on what the destination held.
+bool fills(std::string_view name) {
+  for (std::string_view op : {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
+                              "log_normal_", "cauchy_", "geometric_", "set_", "eye_", "_foreach_copy_", "_foreach_zero_"}) {
+    if (name.starts_with("aten::") && name.substr(6) == op) return true;
+  }
+  return false;
+}
+
 void fill_from_schema(const c10::OperatorName& op, OpInfo* info) {
   const auto handle = c10::Dispatcher::singleton().findSchema(op);
   if (!handle) return;
@@ -41,6 +50,7 @@ void fill_from_schema(const c10::OperatorName& op, OpInfo* info) {
     const bool write = args[i].alias_info() != nullptr && args[i].alias_info()->isWrite();
     // t_, detach_ and kin carry a write annotation but change no value.
     if (write && i < 64 && (!inplace_view || info->name == "aten::resize_")) info->writes |= 1ull << i;
+    if (write && i < 64 && (args[i].is_out() || (i == 0 && fills(info->name)))) info->overwrites |= 1ull << i;
     // The kernels of batch norm write the running statistics; their schemas do not say so.
     if (i < 64 && (args[i].name() == "running_mean" || args[i].name() == "running_var")) info->writes |= 1ull << i;
   }

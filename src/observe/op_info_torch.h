@@ -15,6 +15,7 @@ struct OpInfo {
   std::string name;                // without overload
   std::vector<std::string> args, returns;
   std::uint64_t writes = 0;        // bit i: argument i is written
+  std::uint64_t overwrites = 0;    // bit i: argument i is written without being read
   bool may_view = false;           // outputs may alias inputs unwritten
   bool allocates = false;
   bool random = false;

@@ -195,9 +195,25 @@ record::TensorUse Tracer::use_of(const c10::TensorImpl& impl, bool scan) {
     use.health = full(v);
     if (!use.health.ok() && v.contiguous) {
       use.first_bad = static_cast<std::int64_t>(sense::first_non_finite(v.data, static_cast<std::size_t>(v.numel), v.dtype));
+      const std::int64_t rows = v.sizes.empty() ? 0 : v.sizes[0];
+      const std::int64_t row = rows > 0 ? v.numel / rows : 0;
+      for (std::int64_t i = 0; i < rows && rows > 1 && use.bad_rows.size() < record::kMaxBadRows; ++i) {
+        const char* data = v.data + i * row * static_cast<std::int64_t>(impl.itemsize());
+        if (sense::quick_scan(data, static_cast<std::size_t>(row), v.dtype).bad) use.bad_rows.push_back(i);
+      }
     }
   }
-  if (impl.is_wrapped_number()) trace_.storages[use.storage].origin = record::Origin::kConstant;
+  if (impl.is_wrapped_number()) {
+    trace_.storages[use.storage].origin = record::Origin::kConstant;
+    if (impl.dtype() == caffe2::TypeMeta::Make<std::int64_t>()) {  // a Python int: its value is evidence
+      std::int64_t value;
+      std::memcpy(&value, v.data, sizeof value);
+      use.health.numel = 1;
+      use.health.zero = value == 0;
+      use.health.min = use.health.max = static_cast<double>(value);
+      use.health.absmax = std::fabs(use.health.min);
+    }
+  }
   return use;
 }
 
@@ -332,8 +348,8 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   const auto add = [&](const at::Tensor& t, std::size_t arg) {
     if (!t.defined() || info.from_host) return;
     const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
-    // The memory an allocation gives is not read by it, and a buffer to be overwritten need not be either.
-    record::TensorUse use = use_of(impl, true);
+    // What is only overwritten was not read: its old content explains nothing.
+    record::TensorUse use = use_of(impl, arg >= 64 || ((info.overwrites >> arg) & 1) == 0);
     if (arg < info.args.size()) use.arg = info.args[arg];
     use.written = arg < 64 && ((info.writes >> arg) & 1) != 0;
     if (use.written && use.storage != record::kNone) {
@@ -431,7 +447,8 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
     bad |= !use.health.ok();
     outputs.push_back(std::move(use));
   }
-  op.is_view = any && all_views && context->written.empty();
+  // set_ hands over memory that was filled elsewhere (torch.load): nothing is computed.
+  op.is_view = (any && all_views && context->written.empty()) || info.name == "aten::set_";
   for (const auto& in : op.inputs) inputs_nan |= in.health.nan != 0;
   if (info.from_host && bad) {
     // torch.tensor(...): a mask is an intended constant; anything else is data that came in bad.

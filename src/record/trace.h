@@ -31,6 +31,8 @@ struct Storage {
   std::uint32_t stack = kNone;    // kBatch: the line that took the batch in
 };
 
+inline constexpr std::size_t kMaxBadRows = 64;
+
 // One tensor as one op saw it. Byte range [begin, end) is the span of the view inside its storage.
 struct TensorUse {
   StorageId storage = kNone;      // kNone: no readable memory (undefined, meta, fake, wrapper subclasses)
@@ -40,6 +42,7 @@ struct TensorUse {
   std::vector<std::int64_t> shape;
   sense::Health health;           // of exactly the elements of this view, at that time
   std::int64_t first_bad = -1;    // row-major index of its first NaN or Inf; -1: none
+  std::vector<std::int64_t> bad_rows;  // indices of dimension 0 that hold a NaN or Inf; at most kMaxBadRows, outputs only
   std::string arg;                // schema argument name ("self", "other", "grad_output"; outputs: "" or "running_mean"...)
   bool requires_grad = false;
   bool written = false;           // inputs: the op writes it (schema alias info, or a known exception)

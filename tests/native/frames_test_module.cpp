@@ -17,7 +17,14 @@ bool keep_leaf(PyObject* tensor, void*) {
   return keep;
 }
 
-const finitude::bindings::SnapshotOptions kOptions{keep_leaf, nullptr};
+// A tensor may carry its own stand-in.
+PyObject* stand_in(PyObject* tensor, void*) {
+  PyObject* equal = PyObject_GetAttrString(tensor, "equal");
+  if (equal == nullptr) PyErr_Clear();
+  return equal;
+}
+
+const finitude::bindings::SnapshotOptions kOptions{keep_leaf, stand_in, nullptr};
 
 StackSnapshot* unpack(PyObject* capsule) {
   return static_cast<StackSnapshot*>(PyCapsule_GetPointer(capsule, "snapshot"));
@@ -73,8 +80,8 @@ std::vector<PyTypeObject*> types_of(PyObject* tuple) {
 // init(prefixes, tensor type or None, external types, module call codes), the lists as tuples
 PyObject* init(PyObject*, PyObject* args) {
   PyObject *prefixes, *tensor, *external, *codes;
-  if (PyArg_ParseTuple(args, "O!OO!O!", &PyTuple_Type, &prefixes, &tensor, &PyTuple_Type, &external, &PyTuple_Type,
-                       &codes) == 0) {
+  if (PyArg_ParseTuple(args, "O!OO!O!", &PyTuple_Type, &prefixes, &tensor, &PyTuple_Type, &external,
+                       &PyTuple_Type, &codes) == 0) {
     return nullptr;
   }
   finitude::bindings::FrameRules rules;
@@ -83,7 +90,8 @@ PyObject* init(PyObject*, PyObject* args) {
   }
   if (tensor != Py_None) rules.tensor_type = reinterpret_cast<PyTypeObject*>(tensor);
   rules.external_iterators = types_of(external);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(codes); ++i) rules.module_calls.push_back(PyTuple_GET_ITEM(codes, i));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(codes); ++i)
+    rules.module_calls.push_back(PyTuple_GET_ITEM(codes, i));
   finitude::bindings::set_frame_rules(rules);
   Py_RETURN_NONE;
 }
@@ -200,8 +208,8 @@ PyMethodDef kMethods[] = {
     {"time_take", time_take, METH_VARARGS, nullptr}, {"time_stack", time_stack, METH_O, nullptr},
     {"hook", hook, METH_VARARGS, nullptr},        {nullptr, nullptr, 0, nullptr}};
 
-PyModuleDef kModule = {PyModuleDef_HEAD_INIT, "frames_test_module", nullptr, -1, kMethods, nullptr, nullptr, nullptr,
-                       nullptr};
+PyModuleDef kModule = {
+    PyModuleDef_HEAD_INIT, "frames_test_module", nullptr, -1, kMethods, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 

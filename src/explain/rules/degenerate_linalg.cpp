@@ -69,6 +69,8 @@ class DegenerateLinalg : public Rule {
         op = outer;
     const bool decomposition = is_decomposition(op);
     if (!decomposition && !is_solve(op)) return std::nullopt;
+    // A singular matrix has the log-determinant -Inf; NaN says that the determinant is negative.
+    if (!s.backward && op == "logdet" && bad->health.nan != 0) return std::nullopt;
     if (!s.backward && !inputs_finite(*s.first)) return std::nullopt;
     const std::string text =
         s.backward && decomposition

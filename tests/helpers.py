@@ -1,0 +1,258 @@
+"""Runs a program text as a user would, under `finitude run` or under plain Python, and hands back all it left.
+
+Importing torch takes seconds, so one server process (this file, started as a program) imports torch and finitude once,
+runs no op, and forks a child for each run; the child goes through the entry function of the command line and ends as a
+process of its own ends: exit functions, flushed streams, signals. `cold=True` starts a fresh interpreter instead.
+"""
+
+import atexit
+import dataclasses
+import gc
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import traceback
+
+LIMIT = 60  # seconds for one run
+
+
+@dataclasses.dataclass
+class Result:
+    """What a run left behind."""
+
+    code: int      # negative: ended by that signal
+    out: str
+    err: str
+    report: dict   # None: no report was written
+    folder: pathlib.Path
+
+    @property
+    def alarms(self):
+        return self.report["alarms"]
+
+    @property
+    def watched(self):
+        return self.report["watched"]
+
+    def advisories(self, kind=None):
+        return [a for a in self.report["advisories"] if kind in (None, a["kind"])]
+
+    def the_alarm(self):
+        """The only alarm of a run that had one."""
+        assert self.report["outcome"] == "alarm", self.told()
+        assert len(self.alarms) == 1, self.told()
+        return self.alarms[0]
+
+    def assert_silent(self):
+        """A healthy run: nothing said but the closing line, and the script ended well."""
+        assert (self.code, self.report["outcome"]) == (0, "clean"), self.told()
+        assert not self.alarms and not self.advisories(), self.told()
+        assert self.watched["handled_by_script"] == 0, self.told()
+
+    def assert_no_alarm(self):
+        assert self.code == 0 and self.report["outcome"] != "alarm" and not self.alarms, self.told()
+
+    def told(self):
+        """All that the run said, for a failed assertion."""
+        short = {k: (self.report or {}).get(k) for k in ("outcome", "reason", "watched", "advisories")}
+        sinks = [(a["step"], a["sink"], a["harmless"], a["cause"]["class"]) for a in (self.report or {}).get("alarms", [])]
+        return f"exit code {self.code}\n{self.out}\n{self.err}\n{sinks}\n{json.dumps(short, indent=1)}"
+
+
+# What the scripts of the contract tests begin with: a small healthy training to put one fault into.
+TRAINING = """
+import torch
+from torch import nn
+NAN, INF = float("nan"), float("inf")
+torch.manual_seed(0)
+model = nn.Linear(4, 3)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+batches = [torch.randn(8, 4) for _ in range(6)]
+def loss_of(x, y=1.0):
+    return (model(x) - y).pow(2).mean()
+def finite():
+    return all(bool(torch.isfinite(p).all()) for p in model.parameters())
+"""
+
+# Finite in value, not in gradient: the derivative of the square root at zero.
+ENDLESS_SLOPE = "(model.weight - model.weight.detach()).sqrt().sum()"
+
+
+def training(folder, body, *options, env=None, cold=False):
+    """Runs TRAINING and then `body`; a bad step raises at once, so that only the verdict is under test."""
+    text = TRAINING + textwrap.dedent(body).replace("ENDLESS_SLOPE", ENDLESS_SLOPE)
+    return run(folder, text, *(options or ("--on-alarm", "raise")), env=env, cold=cold)
+
+
+def write_script(folder, text, name="train.py"):
+    path = pathlib.Path(folder, name)
+    path.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+    return path
+
+
+def run(folder, text, *options, args=(), name="train.py", env=None, cold=False):
+    """`finitude run --report report.json *options name *args` in `folder`, with `text` as the script."""
+    if text is not None:
+        write_script(folder, text, name)
+    return finitude(folder, "run", "--report", "report.json", *options, name, *args, env=env, cold=cold)
+
+
+def finitude(folder, *words, env=None, cold=False):
+    """The command line `finitude *words`, run in `folder`."""
+    folder = pathlib.Path(folder)
+    report = folder / "report.json"
+    report.unlink(missing_ok=True)
+    if cold:
+        done = subprocess.run([sys.executable, "-m", "finitude", *words], cwd=folder, env=_environment(env),
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT)
+        code, out, err = done.returncode, done.stdout.decode(), done.stderr.decode()
+    else:
+        code, out, err = _server().run(folder, list(words), env or {})
+    found = json.loads(report.read_text(encoding="utf-8")) if report.is_file() else None
+    return Result(code, out, err, found, folder)
+
+
+def plain(folder, *words, env=None):
+    """`python *words`, without us: what a watched run is compared with."""
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=_environment(env), stdin=subprocess.DEVNULL,
+                          capture_output=True, timeout=LIMIT)
+    return Result(done.returncode, done.stdout.decode(), done.stderr.decode(), None, pathlib.Path(folder))
+
+
+def without_closing_line(err):
+    """Standard error but for the one line that we add at the end; that there is exactly one is checked."""
+    lines = err.splitlines(keepends=True)
+    ours = [line for line in lines if line.startswith("finitude: ")]
+    assert len(ours) == 1, f"one closing line is wanted, not {len(ours)}:\n{err}"
+    return "".join(line for line in lines if line is not ours[0])
+
+
+def _environment(extra):
+    """Import paths made absolute (the run has another directory); no setting of ours leaks in from outside."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("FINITUDE_")}
+    if kept.get("PYTHONPATH"):
+        kept["PYTHONPATH"] = os.pathsep.join(os.path.abspath(p) for p in kept["PYTHONPATH"].split(os.pathsep) if p)
+    return {**kept, "OMP_NUM_THREADS": "1", **(extra or {})}
+
+
+# -- the server ---------------------------------------------------------------------------------------
+
+
+class _Server:
+    def __init__(self):
+        self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, env=_environment(None), text=True)
+        atexit.register(self.end)
+
+    def run(self, folder, words, env):
+        order = {"words": words, "folder": str(folder), "env": env}
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        assert answer, "the server that forks the runs has ended"
+        code = json.loads(answer)["code"]
+        assert code != "limit", f"the run did not end within {LIMIT} s: {words}"
+        texts = [pathlib.Path(folder, name).read_bytes().decode() for name in (".stdout", ".stderr")]
+        return code, *texts
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+_the_server = None
+
+
+def _server():
+    global _the_server
+    if _the_server is None:
+        _the_server = _Server()
+    return _the_server
+
+
+def _serve():
+    """Forks a child per order. Returns the order in the child, never in the server."""
+    answers = os.fdopen(os.dup(1), "w")
+    for line in sys.stdin:
+        order = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            answers.close()
+            return order
+        answers.write(json.dumps({"code": _wait(child)}) + "\n")
+        answers.flush()
+    os._exit(0)
+
+
+def _wait(child):
+    """The exit code of the child, whose whole process group ends with it."""
+    until, code = time.monotonic() + LIMIT, "limit"
+    while time.monotonic() < until:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            code = os.waitstatus_to_exitcode(status)
+            break
+        time.sleep(0.005)
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    if code == "limit":
+        os.waitpid(child, 0)
+    return code
+
+
+def _become(order):
+    """The child takes on the place, streams and environment of a process of its own."""
+    os.setsid()
+    os.chdir(order["folder"])
+    for name, descriptor in ((os.devnull, 0), (".stdout", 1), (".stderr", 2)):
+        opened = os.open(name, os.O_RDONLY if descriptor == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    os.environ.update(order["env"])
+    sys.path[0] = order["folder"]   # `python -m finitude` puts the working directory there
+    sys.argv = ["finitude", *order["words"]]
+    sys.orig_argv = [sys.executable, "-m", "finitude", *order["words"]]
+
+
+def _live(words):
+    """What the interpreter does with the way a program ends."""
+    try:
+        return finitude.cli.main(words) or 0
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):
+            return stop.code or 0
+        print(stop.code, file=sys.stderr)
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+
+
+def _end(code):
+    """The end of an interpreter, but for taking torch apart, which costs a second: threads, exit functions, streams."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code & 0xFF
+
+
+if __name__ == "__main__":
+    import torch
+    import torch._dynamo  # noqa: F401  optimizers pull it in
+    import finitude.cli
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy every page of what was imported here
+    _order = _serve()
+    _become(_order)
+    os._exit(_end(_live(_order["words"])))

@@ -1,0 +1,145 @@
+"""When `step` is reached with a non-finite loss or an owned gradient that was non-finite before clipping: an alarm.
+
+Each script is a small training with one fault; its twin does nearly the same and must stay silent.
+"""
+
+import pytest
+from helpers import training
+
+LOOP = """
+for i, x in enumerate(batches):
+    loss = loss_of(x)
+    opt.zero_grad()
+    {fault}
+    loss.backward()
+    {treatment}
+    opt.step()
+print("ended", finite())
+"""
+
+
+def loop(fault="pass", treatment="pass"):
+    return LOOP.format(fault=fault, treatment=treatment)
+
+
+@pytest.mark.parametrize("value, word", [("NAN", "NaN"), ("INF", "Inf"), ("-INF", "Inf")])
+def test_a_loss_that_is_not_finite_alarms_at_its_step(tmp_path, value, word):
+    got = training(tmp_path, loop(f"if i == 3: loss = loss * {value}"))
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["sink"], alarm["weights"]) == (3, {"kind": "loss", "name": "loss"}, "clean")
+    assert alarm["optimizer"] == "SGD" and not alarm["harmless"]
+    assert f"loss is {word}" in alarm["text"]
+    assert got.code == 1 and "NonFiniteError" in got.err and got.out == ""
+
+
+def test_the_same_training_without_the_fault_is_silent(tmp_path):
+    got = training(tmp_path, loop())
+    got.assert_silent()
+    assert got.out == "ended True\n"
+    assert got.watched == {"optimizers": 1, "steps": 6, "backward_calls": 6, "gradients_scanned": 12,
+                           "scaler_skips": 0, "handled_by_script": 0, "not_watched": []}
+
+
+# What each treatment of the gradients does to an Inf: the first three hide it, so only a look before them can tell.
+CLIPPING = {
+    "nothing": "pass",
+    "clip_grad_value_": "nn.utils.clip_grad_value_(model.parameters(), 1.0)",
+    "clamp_": "[p.grad.clamp_(-1, 1) for p in model.parameters()]",
+    "clamp_ of data": "[p.grad.data.clamp_(-1, 1) for p in model.parameters()]",
+    "clip_grad_norm_": "nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+    "clip_grad_norm_ without foreach": "nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=False)",
+    "clip_grad_norm_ of the largest": "nn.utils.clip_grad_norm_(model.parameters(), 1.0, norm_type=INF)",
+    "clip_grads_with_norm_": "nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, "
+                             "nn.utils.get_total_norm([p.grad for p in model.parameters()]))",
+}
+
+
+@pytest.mark.parametrize("treatment", CLIPPING.values(), ids=CLIPPING)
+def test_an_infinite_gradient_before_clipping_alarms(tmp_path, treatment):
+    got = training(tmp_path, loop("if i == 2: loss = loss + ENDLESS_SLOPE", treatment))
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["sink"]["name"]) == (2, "gradient", "weight"), got.told()
+    assert alarm["weights"] == "clean" and not alarm["harmless"]
+
+
+@pytest.mark.parametrize("treatment", [CLIPPING[k] for k in ("nothing", "clip_grad_value_", "clip_grad_norm_")])
+def test_a_nan_gradient_before_clipping_alarms(tmp_path, treatment):
+    # 0 times the endless slope: NaN, which no clamp removes.
+    got = training(tmp_path, loop("if i == 2: loss = loss + 0 * ENDLESS_SLOPE", treatment))
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["sink"]["name"]) == (2, "gradient", "weight"), got.told()
+
+
+def test_every_way_of_clipping_large_finite_gradients_is_silent(tmp_path):
+    small_steps = "for g in opt.param_groups: g['lr'] = 1e-12\n"
+    got = training(tmp_path, small_steps + "".join(loop("loss = loss * 1e6", how) for how in CLIPPING.values()))
+    got.assert_silent()
+    assert got.watched["steps"] == 6 * len(CLIPPING)
+
+
+def test_a_bad_micro_batch_is_named_even_when_later_ones_are_good(tmp_path):
+    got = training(tmp_path, """
+        for i in range(0, 6, 3):
+            opt.zero_grad()
+            for k in range(3):
+                loss = loss_of(batches[i + k])
+                if i + k == 4: loss = loss * NAN
+                loss.backward()
+            opt.step()
+        """)
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["micro_batch"], alarm["sink"]["kind"]) == (1, 1, "loss"), got.told()
+
+
+def test_accumulation_over_good_micro_batches_is_silent(tmp_path):
+    got = training(tmp_path, """
+        for i in range(0, 6, 3):
+            opt.zero_grad()
+            for k in range(3):
+                loss_of(batches[i + k]).backward()
+            opt.step()
+        """)
+    got.assert_silent()
+    assert (got.watched["steps"], got.watched["backward_calls"]) == (2, 6)
+
+
+def test_values_that_a_where_leaves_out_are_silent(tmp_path):
+    # log(0) in the branch that is not taken: no NaN reaches loss or gradient.
+    training(tmp_path, loop("z = (x > 0).float(); loss = loss + torch.where(z > 0, z.log(), z).mean()")).assert_silent()
+
+
+IGNORED = """
+targets = torch.randint(0, 3, (6, 8))
+targets[{ignored}] = -100
+for x, y in zip(batches, targets):
+    opt.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    opt.step()
+print("ended", finite())
+"""
+
+
+@pytest.mark.parametrize("policy", ["stop", "raise"])
+def test_a_batch_whose_labels_are_all_ignored_is_a_harmless_alarm_and_training_goes_on(tmp_path, policy):
+    # With a mean over nothing the loss is NaN, yet every gradient is zero.
+    got = training(tmp_path, IGNORED.format(ignored=2), "--on-alarm", policy, "--level", "trace")
+    alarm = got.the_alarm()
+    assert alarm["harmless"] and (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (2, "loss", "clean")
+    assert "gradients are finite, weights were not in danger" in alarm["text"]
+    assert (got.code, got.out, got.watched["steps"]) == (0, "ended True\n", 6), got.told()
+
+
+def test_a_batch_with_some_labels_left_is_silent(tmp_path):
+    training(tmp_path, IGNORED.format(ignored=":, 1:")).assert_silent()
+
+
+def test_harmless_alarms_stop_after_max_skips_in_a_row(tmp_path):
+    got = training(tmp_path, IGNORED.format(ignored="1:"), "--on-alarm", "raise", "--max-skips", "2")
+    assert got.code == 1 and got.out == "", got.told()
+    assert [a["step"] for a in got.alarms] == [1, 2, 3] and all(a["harmless"] for a in got.alarms)
+
+
+def test_harmless_alarms_with_good_steps_between_do_not_add_up(tmp_path):
+    got = training(tmp_path, IGNORED.format(ignored="[0, 2, 4, 5]"), "--on-alarm", "raise", "--max-skips", "2")
+    assert (got.code, got.out) == (0, "ended True\n"), got.told()
+    assert [a["step"] for a in got.alarms] == [0, 2, 4, 5]

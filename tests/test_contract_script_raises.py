@@ -1,0 +1,81 @@
+"""A script that finds the bad value itself and raises: an alarm, and its own exception and exit code are kept."""
+
+import pytest
+from helpers import training
+
+LOOP = """
+import math, sys
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    loss = loss_of(x)
+    if i == 3: loss = loss {fault}
+    {before}
+    loss.backward()
+    {after}
+    opt.step()
+print("ended", finite())
+"""
+
+GUARDS = {
+    "assert on the gradient": (
+        "pass", "assert torch.isfinite(model.weight.grad).all(), 'gradient exploded'", "AssertionError: gradient exploded", 1),
+    "error_if_nonfinite": (
+        "pass", "nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)",
+        "RuntimeError: The total norm of order 2.0 for gradients from `parameters` is non-finite", 1),
+    "isnan check after backward": (
+        "pass", "if torch.isnan(loss): raise ValueError('loss is gone')", "ValueError: loss is gone", 1),
+    "sys.exit after backward": (
+        "pass", "if not math.isfinite(loss): print('stopping', file=sys.stderr); sys.exit(7)", "stopping", 7),
+}
+
+# The same guards one line earlier, where detection code of well-known trainings has them.
+EARLY = {
+    "isnan check before backward": ("if torch.isnan(loss): raise ValueError('loss is gone')", "ValueError: loss is gone", 1),
+    "sys.exit before backward": (
+        "if not math.isfinite(loss): print('Loss is nan, stopping', file=sys.stderr); sys.exit(7)", "stopping", 7),
+}
+
+
+@pytest.mark.parametrize("before, after, words, code", GUARDS.values(), ids=GUARDS)
+def test_a_guard_that_raises_is_an_alarm_and_keeps_its_own_end(tmp_path, before, after, words, code):
+    got = training(tmp_path, LOOP.format(fault="* NAN", before=before, after=after), "--level", "trace")
+    assert got.code == code and words in got.err, got.told()
+    assert "NonFiniteError" not in got.err and "ended" not in got.out
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean"), got.told()
+
+
+@pytest.mark.parametrize("guard, words, code", EARLY.values(), ids=EARLY)
+def test_a_guard_before_backward_is_an_alarm_too(tmp_path, guard, words, code):
+    got = training(tmp_path, LOOP.format(fault="* NAN", before=guard, after="pass"), "--level", "trace")
+    assert got.code == code and words in got.err, got.told()
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean"), got.told()
+
+
+def test_guards_that_find_nothing_are_silent(tmp_path):
+    lines = "; ".join(a for _, a, _, _ in GUARDS.values() if not a.startswith("if"))
+    training(tmp_path, LOOP.format(fault="", before="assert torch.isfinite(loss)", after=lines)).assert_silent()
+
+
+def test_an_exception_that_has_nothing_to_do_with_numbers_is_no_alarm(tmp_path):
+    got = training(tmp_path, LOOP.format(fault="", before="if i == 3: raise KeyError('a column')", after="pass"))
+    assert got.code == 1 and got.report["outcome"] == "clean" and not got.alarms, got.told()
+    assert got.err.rstrip().endswith("KeyError: 'a column'"), got.err
+
+
+def test_an_exception_after_a_bad_window_was_dropped_is_no_alarm(tmp_path):
+    # The script threw the bad gradients away and trained on; what ends it later is another matter.
+    got = training(tmp_path, LOOP.format(fault="* NAN", before="if i == 5: raise KeyError('a column')",
+                                         after="if i == 3: continue"))
+    assert got.code == 1 and not got.alarms, got.told()
+    assert got.watched["handled_by_script"] == 1
+
+
+def test_an_exception_that_the_script_catches_within_the_window_is_no_alarm(tmp_path):
+    guard = """
+    try: nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+    except RuntimeError: continue"""
+    got = training(tmp_path, LOOP.format(fault="* NAN", before="pass", after=guard.strip()))
+    assert (got.code, got.out, got.alarms) == (0, "ended True\n", []), got.told()
+    assert got.watched["handled_by_script"] == 1
