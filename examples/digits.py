@@ -23,7 +23,7 @@ class Head(nn.Module):
 
 
 class Classifier(nn.Module):
-    def __init__(self, width=64, classes=10):
+    def __init__(self, width=256, classes=10):
         super().__init__()
         self.body = nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
         self.head = Head(width, classes)

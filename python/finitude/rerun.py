@@ -28,8 +28,9 @@ def _facts(session, optimizer):
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
     lr, eps = group.get("lr", 0.0), group.get("eps", 0.0)
     scaler = session.scaler
+    start = session.started_with.get(id(optimizer), 0.0)
     return json.dumps(safe({
-        "points": points, "param_absmax": [session.started_with.get(id(optimizer), 0.0), discover.largest_parameter(optimizer)],
+        "points": points, "param_absmax": [start, discover.largest_parameter(optimizer)] if start > 0 else [],
         "lr_now": float(lr), "optimizer": type(optimizer).__name__,
         "optimizer_eps": float(eps) if isinstance(eps, (int, float)) else 0.0,
         "half_parameters": any(p.dtype in (torch.float16, torch.bfloat16) for p in discover.parameters(optimizer)),
@@ -199,7 +200,11 @@ def abandon_rewind(session):
 
 def _sinks_now(optimizer):
     names, params = discover.names(optimizer), discover.parameters(optimizer)
-    return [("gradient", n, p.grad) for n, p in zip(names, params) if p.grad is not None and not _native.is_finite(p.grad)]
+    sinks = [("gradient", n, p.grad) for n, p in zip(names, params) if p.grad is not None and not _native.is_finite(p.grad)]
+    if not sinks:
+        sinks = [("buffer", n, b) for n, b in discover.persistent_buffers(optimizer)
+                 if (found := _native.statistics(b)) and found["nan"]]
+    return sinks
 
 
 def pending_window(session):

@@ -11,16 +11,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "observe/call_copy_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "record/trace.h"
 
 namespace finitude::observe {
-
-// A call that made a non-finite value, with copies of its inputs as they were before it ran.
-struct CapturedCall {
-  std::string op, overload;
-  std::vector<c10::IValue> args;
-};
 
 // Where in the user's code are we? Implemented by the bindings (takes the GIL itself if need be).
 using StackFn = bool (*)(std::vector<record::Frame>* frames, std::string* module);
