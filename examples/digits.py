@@ -51,10 +51,10 @@ def main():
     train, test = order[:1500], order[1500:]
 
     model = Classifier()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-2)
     print(f"{sum(p.numel() for p in model.parameters())} parameters, {len(train)} training images")
     step = 0
-    for epoch in range(20):
+    for epoch in range(15):
         for batch in train[torch.randperm(len(train))].split(50):
             loss = cross_entropy(model(images[batch]), labels[batch])
             optimizer.zero_grad()

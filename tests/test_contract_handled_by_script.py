@@ -44,6 +44,19 @@ def test_what_the_script_put_right_is_an_advisory_and_counted(tmp_path, fault, t
     assert_handled(got, 2)
 
 
+INFINITE_ELEMENT = "+ (model.weight[0, 0] - model.weight[0, 0].detach()).sqrt()"
+
+
+@pytest.mark.parametrize("treatment", [
+    "[p.grad.nan_to_num_(0, 0, 0) for p in model.parameters()]",
+    "for p in model.parameters(): p.grad[~torch.isfinite(p.grad)] = 0",
+    "for p in model.parameters(): p.grad = torch.where(torch.isfinite(p.grad), p.grad, 0)",
+], ids=["nan_to_num_", "index", "where"])
+def test_one_infinite_element_made_zero_among_good_ones_is_not_taken_for_clamping(tmp_path, treatment):
+    got = training(tmp_path, LOOP.format(fault=INFINITE_ELEMENT, treatment=treatment), "--on-alarm", "stop")
+    assert_handled(got, 2)
+
+
 def test_treating_healthy_gradients_the_same_way_is_silent(tmp_path):
     body = "".join(LOOP.format(fault="", treatment=t) for t in TREATMENTS.values())
     got = training(tmp_path, body)

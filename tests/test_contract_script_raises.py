@@ -38,16 +38,37 @@ EARLY = {
 
 @pytest.mark.parametrize("before, after, words, code", GUARDS.values(), ids=GUARDS)
 def test_a_guard_that_raises_is_an_alarm_and_keeps_its_own_end(tmp_path, before, after, words, code):
-    got = training(tmp_path, LOOP.format(fault="* NAN", before=before, after=after), "--level", "trace")
+    got = training(tmp_path, LOOP.format(fault="* NAN", before=before, after=after))
     assert got.code == code and words in got.err, got.told()
     assert "NonFiniteError" not in got.err and "ended" not in got.out
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean"), got.told()
 
 
+def test_under_the_policy_raise_nothing_is_run_a_second_time(tmp_path):
+    before, after, _, _ = GUARDS["assert on the gradient"]
+    alarm = training(tmp_path, LOOP.format(fault="* NAN", before=before, after=after), "--on-alarm", "raise").the_alarm()
+    assert (alarm["rerun"], alarm["rerun_by"]) == ("not-run", "none")
+
+
+def test_a_traced_step_needs_no_second_process_to_be_explained(tmp_path):
+    before, after, _, _ = GUARDS["isnan check after backward"]
+    alarm = training(tmp_path, LOOP.format(fault="* NAN", before=before, after=after), "--level", "trace").the_alarm()
+    assert alarm["rerun_by"] == "trace" and alarm["births"][0]["op"] == "aten::mul"
+
+
+def test_an_untraced_step_is_explained_by_starting_the_program_again(tmp_path):
+    before, after, words, code = GUARDS["error_if_nonfinite"]
+    got = training(tmp_path, LOOP.format(fault="* NAN", before=before, after=after), "--on-alarm", "stop")
+    assert got.code == code and words in got.err, got.told()
+    alarm = got.the_alarm()
+    assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("persistent", "restart", True), got.told()
+    assert alarm["births"][0]["op"] == "aten::mul" and "loss * NAN" in alarm["births"][0]["source"]
+
+
 @pytest.mark.parametrize("guard, words, code", EARLY.values(), ids=EARLY)
 def test_a_guard_before_backward_is_an_alarm_too(tmp_path, guard, words, code):
-    got = training(tmp_path, LOOP.format(fault="* NAN", before=guard, after="pass"), "--level", "trace")
+    got = training(tmp_path, LOOP.format(fault="* NAN", before=guard, after="pass"))
     assert got.code == code and words in got.err, got.told()
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean"), got.told()

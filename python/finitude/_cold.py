@@ -25,7 +25,9 @@ def _guard(name):
             return None
         try:
             return getattr(session, name)(*args)
-        except (NonFiniteError, KeyboardInterrupt, SystemExit):
+        except NonFiniteError as e:
+            raise e.with_traceback(None)  # the user's traceback ends at optimizer.step, not in our decisions
+        except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException:
             _fail(name)

@@ -1,8 +1,12 @@
 """Optimizers that are given a closure: backward runs inside `step`, so the decision is taken when the closure returns."""
 
+import weakref
+
 import torch
 
 from . import _native, discover
+
+_after_hooks = weakref.WeakKeyDictionary()
 
 
 def wrap(session, optimizer, args, kwargs):
@@ -28,7 +32,7 @@ class _Once:
             _native.close_window(self.optimizer)
             _native.veto(self.optimizer)
         else:
-            _native.commit(self.optimizer)
+            _native.commit(self.optimizer, True)
         return result
 
 
@@ -41,7 +45,10 @@ class _Searching:
         self.before = [p.detach().clone() for p in self.params]
         self.state = {p: dict(s) for p, s in optimizer.state.items()}
         self.first = None
-        self.handle = optimizer.register_step_post_hook(self._after)
+        # torch walks over the hooks while ours runs, so the last one is taken out only now.
+        if optimizer in _after_hooks:
+            _after_hooks.pop(optimizer).remove()
+        _after_hooks[optimizer] = optimizer.register_step_post_hook(self._after)
 
     def __call__(self):
         _native.enter_closure()
@@ -54,11 +61,10 @@ class _Searching:
         return result
 
     def _after(self, optimizer, args, kwargs):
-        self.handle.remove_later = True
         loss_bad = isinstance(self.first, torch.Tensor) and not _native.is_finite(self.first.detach())
         params_bad = not all(_native.is_finite(p.detach()) for p in self.params)
         if not loss_bad and not params_bad:
-            _native.commit(optimizer)
+            _native.commit(optimizer, False)
             return
         if params_bad or loss_bad:
             with torch.no_grad():

@@ -20,6 +20,16 @@ class Holds:
             self._held.append((target, name, had))
             self.names.append(type(target).__name__)
 
+    def hold_scaler(self, scaler):
+        """A held GradScaler.update keeps scale and growth tracker, and clears the per-optimizer stages, which the next
+        unscale_ insists on."""
+        if scaler is None or any(t is scaler for t, _, _ in self._held):
+            return
+        had = scaler.__dict__.get("update")
+        scaler.__dict__["update"] = lambda new_scale=None: scaler._per_optimizer_states.clear()
+        self._held.append((scaler, "update", had))
+        self.names.append(type(scaler).__name__)
+
     def release(self):
         while self._held:
             target, name, had = self._held.pop()

@@ -70,8 +70,11 @@ def _wrap_scaler_step(original):
         if not self._enabled or not _native.is_on():
             return original(self, optimizer, *args, **kwargs)
         token = _cold.on_scaler_step(optimizer, self, None)
+        if token == "vetoed":
+            return None
         result = original(self, optimizer, *args, **kwargs)
-        _cold.on_scaler_step(optimizer, self, token)
+        if token is not None:
+            _cold.on_scaler_step(optimizer, self, token)
         return result
 
     return step

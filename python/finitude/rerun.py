@@ -156,6 +156,7 @@ def begin_rewind(session, optimizer, alarm, sinks):
         alarm["rerun_text"] = f"rewind: {why}"
         return False
     session.holds.hold(optimizer)
+    session.holds.hold_scaler(session.scaler)
     for p in discover.parameters(optimizer):
         if p.grad is not None:
             p.grad = torch.zeros_like(p.grad)

@@ -21,6 +21,7 @@ class Session:
         self.holds = Holds()
         self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
         self.skips_in_row = 0
+        self.last_bad_step = {}       # optimizer ordinal -> step of its last alarm
         self.scaler_skips_in_row = {}
         self.reruns_left = 3
         self.pending = None           # the alarm that the second run under way is to explain
@@ -107,7 +108,10 @@ class Session:
                 return ("steps", -1)
             window = _native.window(optimizer)
             if any(l["bad"] and l["owned"] for l in window["losses"]):
-                self.on_window(optimizer, from_scaler=True)
+                if self.on_window(optimizer):
+                    _native.count_step(optimizer)
+                    _native.close_window(optimizer)
+                    return "vetoed"
             return ("steps", _native.window(optimizer)["step"], _native.counters()["scaler_skips"])
         if token[1] < 0 or not _native.is_registered(optimizer):
             return None
@@ -133,7 +137,7 @@ class Session:
             self.scaler_skips_in_row[id(optimizer)] = 0
             self._act(optimizer, alarm, None, rerun_wanted=False)
 
-    def on_window(self, optimizer, from_scaler=False):
+    def on_window(self, optimizer):
         """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
         if self.target is not None:
             return self.target.on_window(self, optimizer)
@@ -282,7 +286,12 @@ class Session:
 
     def _conclude(self, optimizer, alarm, written):
         policy = self.config.on_alarm
-        alarm.pop("optimizer_ordinal", None)
+        ordinal = alarm.pop("optimizer_ordinal", 0)
+        if alarm["step"] != self.last_bad_step.get(ordinal, -2) + 1:
+            self.skips_in_row = 0
+        self.last_bad_step[ordinal] = alarm["step"]
+        if self.saved:
+            alarm["saved"] = dict(self.saved)
         if self._is_allowed(alarm):
             self._advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
             return None
@@ -307,13 +316,11 @@ class Session:
         if action == "skip":
             _native.put_back_buffers()
             self.holds.hold(optimizer)
+            self.holds.hold_scaler(self.scaler)
             self.holds.release_at_next_backward()
             return True
         self.holds.release()
         return None
-
-    def good_step(self):
-        self.skips_in_row = 0
 
     def _is_allowed(self, alarm):
         birth = alarm["births"][0] if alarm["births"] else None

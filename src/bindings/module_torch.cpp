@@ -275,11 +275,11 @@ PYBIND11_MODULE(_native, m) {
     WindowVerdict verdict;
     return !judge_window(entry_of(o), &verdict) || verdict.needs_cold;
   });
-  m.def("commit", [](py::handle o) {
+  m.def("commit", [](py::handle o, bool before_hooks) {
     OptimizerEntry& e = entry_of(o);
     WindowVerdict verdict;
     judge_window(e, &verdict);
-    commit_window(e, verdict, e.lr);
+    commit_window(e, verdict, e.lr, before_hooks);
   });
   m.def("veto", [](py::handle o) { veto(entry_of(o)); });
 

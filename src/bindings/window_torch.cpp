@@ -261,7 +261,7 @@ void close_window(OptimizerEntry& entry) {
   observe::Tracer::get().set_micro_batch(0);
 }
 
-void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr) {
+void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook) {
   Live& l = live();
   ++l.counters.steps;
   double loss = 0;
@@ -279,7 +279,7 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   if (l.trace_level && tracer.on()) tracer.clear();  // a healthy window's trace is not kept
   const bool armed = tracer.on();
   if (armed && entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kOptimizer;
-  if (entry.in_torch && (entry.risky || odd || armed)) arm_post_hook(entry);
+  if (may_hook && entry.in_torch && (entry.risky || odd || armed)) arm_post_hook(entry);
   close_window(entry);
   snapshot_window(entry);
 }

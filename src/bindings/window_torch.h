@@ -23,7 +23,8 @@ void note_scaled(PyObject* loss);
 void after_backward();
 
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict);
-void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr);
+// `may_hook`: false where torch is walking over the optimizer's hooks already.
+void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook = true);
 void close_window(OptimizerEntry& entry);
 
 // torch.nn.utils.clip_grad._clip_grads_with_norm_: a finite norm proves the gradients finite; else they are scanned now.

@@ -18,10 +18,14 @@ constexpr OpId kMaxNodeSearch = 4096;
 
 const char* kind_of(Phase phase) {
   switch (phase) {
-    case Phase::kForward: return "forward";
-    case Phase::kBackward: return "backward";
-    case Phase::kOptimizer: return "optimizer";
-    case Phase::kData: return "data";
+    case Phase::kForward:
+      return "forward";
+    case Phase::kBackward:
+      return "backward";
+    case Phase::kOptimizer:
+      return "optimizer";
+    case Phase::kData:
+      return "data";
   }
   return "forward";
 }
@@ -33,8 +37,8 @@ void set_node(const record::Trace& trace, OpId node, Birth* birth) {
   birth->forward = forward < trace.ops.size() ? forward : kNone;
 }
 
-// A gradient that no traced op wrote was made by a node that computes outside the dispatcher: the last one that ended
-// before the value was read, had finite inputs and called no op.
+// A gradient that no traced op wrote was made by a node that computes outside the dispatcher: the last one
+// that ended before the value was read, had finite inputs and called no op.
 OpId silent_node(const record::Trace& trace, const Flow& flow, OpId reader) {
   for (OpId id = reader, steps = 0; id-- > 0 && steps < kMaxNodeSearch; ++steps) {
     const Op& op = trace.ops[id];
@@ -46,14 +50,16 @@ OpId silent_node(const record::Trace& trace, const Flow& flow, OpId reader) {
   return kNone;
 }
 
-void describe_origin(const record::Trace& trace, const Flow& flow, const Event& event, std::uint32_t sink, Birth* birth) {
+void describe_origin(const record::Trace& trace, const Flow& flow, const Event& event, std::uint32_t sink,
+                     Birth* birth) {
   const Origin origin = trace.storages[event.storage].origin;
   birth->phase = Phase::kForward;
   birth->kind = "state";
   switch (origin) {
     case Origin::kParameter:
     case Origin::kBuffer:
-    case Origin::kOptimizerState: return;
+    case Origin::kOptimizerState:
+      return;
     case Origin::kGradient:
       birth->kind = "backward";
       birth->phase = Phase::kBackward;
@@ -73,7 +79,8 @@ void describe_origin(const record::Trace& trace, const Flow& flow, const Event& 
       }
       break;
     case Origin::kBatch:
-    case Origin::kConstant: break;
+    case Origin::kConstant:
+      break;
   }
   birth->kind = "data";
   birth->phase = Phase::kData;

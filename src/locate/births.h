@@ -20,8 +20,8 @@ std::vector<record::OpId> path_from(const Flow& flow, const Search& search, Even
 // At most 64 ops, without repeats side by side; what is too much goes from the middle.
 std::vector<record::OpId> shorten(std::vector<record::OpId> path);
 
-// The op that read values stemming from `event` and gave a finite result, before moment `until`: the first select, else
-// the first of any kind; kNone if there is none.
+// The op that read values stemming from `event` and gave a finite result, before moment `until`: the first
+// select, else the first of any kind; kNone if there is none.
 record::OpId find_absorber(const record::Trace& trace, const Flow& flow, EventId event, std::uint32_t until);
 
 }  // namespace finitude::locate

@@ -21,12 +21,13 @@ inline constexpr Labels kDamaged = 4;          // everything else, not written b
 inline constexpr Labels kDamagedGradient = 8;  // everything else, written by a gradient computation
 inline constexpr Labels kAnyDamage = kDamaged | kDamagedGradient;
 
-// A layer is one bad write on top of what the bytes held before (`prev`), or the union of two stacks (`prev`, `other`).
-// Layers never change once made, so readers of all times can share them. A dense write starts a new stack.
+// A layer is one bad write on top of what the bytes held before (`prev`), or the union of two stacks (`prev`,
+// `other`). Layers never change once made, so readers of all times can share them. A dense write starts a new
+// stack.
 struct Layer {
   EventId event = record::kNone;
   LayerId prev = record::kNone, other = record::kNone;
-  Kinds kinds = 0;               // of this write alone
+  Kinds kinds = 0;  // of this write alone
   Labels label = 0;
   Labels labels[3] = {0, 0, 0};  // of the whole stack, per kind: NaN, +Inf, -Inf
   bool open = false;             // below it all there are bytes that no traced op wrote
@@ -38,17 +39,17 @@ struct Source {
   std::uint32_t input = record::kNone;  // index into Op::inputs; kNone: a scalar argument
   Kinds kinds = 0;                      // of the reader
   Labels labels = 0;
-  bool top_only = false;                // the top of the stack is exactly the tensor that is read
+  bool top_only = false;  // the top of the stack is exactly the tensor that is read
 };
 
 struct Found {
-  Kinds kinds = 0;         // kinds that the sources account for
+  Kinds kinds = 0;  // kinds that the sources account for
   Labels labels = 0;
   bool unwritten = false;  // part of the range was never written by a traced op
 };
 
-// The contents of all storages at one moment. Spans are half-open byte ranges; clean spans next to each other are kept
-// as one, so the cost of a read is in the bad spans it meets, and too many of those are bundled.
+// The contents of all storages at one moment. Spans are half-open byte ranges; clean spans next to each other
+// are kept as one, so the cost of a read is in the bad spans it meets, and too many of those are bundled.
 class Contents {
  public:
   explicit Contents(std::size_t storages) : spans_(storages) {}

@@ -56,9 +56,16 @@ TEST(Dataflow, PartialWritesAreFollowedPieceByPiece) {
   const Tensor x = b.storage(), buffer = b.storage(Origin::kUnknown, {12}), loss = b.storage();
   b.op("aten::zeros").out(buffer);
   const OpId low = b.op("aten::log").in(x).out(b.storage(), kNanValue).end();
-  b.op("aten::copy_").inout(buffer.part(0, 4), kClean).in(Tensor{b.trace.ops[low].outputs[0].storage}, kNanValue, "src").out(buffer.part(0, 4), kNanValue);
+  b.op("aten::copy_")
+      .inout(buffer.part(0, 4), kClean)
+      .in(Tensor{b.trace.ops[low].outputs[0].storage}, kNanValue, "src")
+      .out(buffer.part(0, 4), kNanValue);
   b.op("aten::copy_").inout(buffer.part(4, 4), kClean).in(x, kClean, "src").out(buffer.part(4, 4));
-  const OpId high = b.op("aten::index_put_").inout(buffer.part(8, 4), kClean).in(x, kClean, "values").out(buffer.part(8, 4), kInfValue).end();
+  const OpId high = b.op("aten::index_put_")
+                        .inout(buffer.part(8, 4), kClean)
+                        .in(x, kClean, "values")
+                        .out(buffer.part(8, 4), kInfValue)
+                        .end();
   EXPECT_TRUE(locate(b.trace).births.empty());
   // The clean middle, the low part, then everything.
   b.sink("gradient", buffer.part(4, 4), kClean);
@@ -93,10 +100,14 @@ TEST(Dataflow, ColumnsThatAreNotDenseDoNotHideWhatLiesBetween) {
 
 TEST(Dataflow, AKindOfValueIsExplainedByThatKindOnly) {
   TraceBuilder b;
-  const Tensor x = b.storage(), i = b.storage(), n = b.storage(), both = b.storage(Origin::kUnknown, {8}), out = b.storage();
+  const Tensor x = b.storage(), i = b.storage(), n = b.storage(), both = b.storage(Origin::kUnknown, {8}),
+               out = b.storage();
   const OpId exp = b.op("aten::exp").in(x).out(i, kInfValue).end();
   b.op("aten::sqrt").in(x).out(n, kNanValue);
-  b.op("aten::cat").in(i, kInfValue, "tensors").in(n, kNanValue, "tensors").out(both, {.nan = 1, .pos_inf = 1});
+  b.op("aten::cat")
+      .in(i, kInfValue, "tensors")
+      .in(n, kNanValue, "tensors")
+      .out(both, {.nan = 1, .pos_inf = 1});
   b.op("aten::index_select").in(both, {.nan = 1, .pos_inf = 1}).out(out, kInfValue);
   b.sink("loss", out, kInfValue);
   // cat holds both kinds, so its own sources are both followed; index_select took the infinity.
@@ -129,7 +140,8 @@ TEST(Dataflow, EmptyThenFilledIsNoBirth) {
 
 TEST(Dataflow, EmptyThenReadIsAMemoryBirth) {
   TraceBuilder b;
-  const Tensor e = b.storage(Origin::kUnknown, {8}), c = b.storage(Origin::kUnknown, {8}), x = b.storage(), loss = b.storage();
+  const Tensor e = b.storage(Origin::kUnknown, {8}), c = b.storage(Origin::kUnknown, {8}), x = b.storage(),
+               loss = b.storage();
   const OpId empty = b.op("aten::empty").out(e, {.nan = 8}).alloc().end();
   b.op("aten::copy_").inout(e.part(0, 4), {.nan = 4}).in(x, kClean, "src").out(e.part(0, 4));
   const OpId clone = b.op("aten::clone").in(e, {.nan = 4}).out(c, {.nan = 4}).end();

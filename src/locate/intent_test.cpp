@@ -23,7 +23,9 @@ constexpr Values kAllMinusInf{.neg_inf = 4, .min = 0, .max = 0};
 
 struct Masked : TraceBuilder {
   Tensor scores = storage(), masked = storage();
-  Masked(Values after = kMinusInfValue) { op("aten::masked_fill").in(scores).number(-INFINITY).out(masked, after); }
+  Masked(Values after = kMinusInfValue) {
+    op("aten::masked_fill").in(scores).number(-INFINITY).out(masked, after);
+  }
 };
 
 TEST(Intent, AMaskThatEndsInSoftmaxIsNoBirth) {
@@ -69,7 +71,8 @@ TEST(Intent, MaskedLogProbabilityTimesZeroIsBornInTheMul) {
 
 TEST(Intent, ASumThatMixesIntendedInfinitiesIntoTheLossIsTheBirth) {
   Masked b;
-  const Tensor lp = b.storage(), n = b.storage(), loss = b.storage(Origin::kUnknown, {1}), out = b.storage(Origin::kUnknown, {1});
+  const Tensor lp = b.storage(), n = b.storage(), loss = b.storage(Origin::kUnknown, {1}),
+               out = b.storage(Origin::kUnknown, {1});
   b.op("aten::_log_softmax").in(b.masked, kMinusInfValue).out(lp, kMinusInfValue);
   b.op("aten::neg").in(lp, kMinusInfValue).out(n, kInfValue);
   const OpId sum = b.op("aten::sum").in(n, kInfValue).out(loss, kInfValue).end();
@@ -104,7 +107,10 @@ TEST(Intent, BroadcastingAMaskIsNotGrowth) {
   TraceBuilder b;
   const Tensor mask = b.storage(Origin::kBuffer, {2, 2}), scores = b.storage(Origin::kUnknown, {8, 2, 2});
   const Tensor sum = b.storage(Origin::kUnknown, {8, 2, 2}), p = b.storage(Origin::kUnknown, {8, 2, 2});
-  b.op("aten::add").in(scores).in(mask, {.neg_inf = 1, .min = 0, .max = 0, .zero = 3}, "other").out(sum, {.neg_inf = 8});
+  b.op("aten::add")
+      .in(scores)
+      .in(mask, {.neg_inf = 1, .min = 0, .max = 0, .zero = 3}, "other")
+      .out(sum, {.neg_inf = 8});
   b.op("aten::_softmax").in(sum, {.neg_inf = 8}).out(p);
   const Located found = locate(b.trace);
   EXPECT_TRUE(found.births.empty());
@@ -122,15 +128,20 @@ TEST(Intent, MasksFromOutsideAndDataFromOutside) {
     Values values;
     bool intended;
   };
-  for (const Case& c : {Case{Origin::kBuffer, mask, true}, Case{Origin::kBatch, mask, true}, Case{Origin::kUnknown, mask, true},
-                        Case{Origin::kParameter, mask, false}, Case{Origin::kOptimizerState, mask, false},
-                        Case{Origin::kBatch, one_or_zero, true}, Case{Origin::kBuffer, log_probabilities, true},
-                        Case{Origin::kUnknown, log_probabilities, true}, Case{Origin::kBatch, log_probabilities, false},
-                        Case{Origin::kBatch, features, false}, Case{Origin::kBuffer, features, false},
-                        Case{Origin::kConstant, features, true}, Case{Origin::kBuffer, broken_mask, false}}) {
+  for (const Case& c :
+       {Case{Origin::kBuffer, mask, true}, Case{Origin::kBatch, mask, true},
+        Case{Origin::kUnknown, mask, true}, Case{Origin::kParameter, mask, false},
+        Case{Origin::kOptimizerState, mask, false}, Case{Origin::kBatch, one_or_zero, true},
+        Case{Origin::kBuffer, log_probabilities, true}, Case{Origin::kUnknown, log_probabilities, true},
+        Case{Origin::kBatch, log_probabilities, false}, Case{Origin::kBatch, features, false},
+        Case{Origin::kBuffer, features, false}, Case{Origin::kConstant, features, true},
+        Case{Origin::kBuffer, broken_mask, false}}) {
     TraceBuilder b;
     const Tensor x = b.storage(c.origin), y = b.storage(), z = b.storage();
-    b.op("aten::slice").in(x.part(0, 1), {.neg_inf = 1}).out(x.part(0, 1), {.neg_inf = 1}).view();  // a slice tells less
+    b.op("aten::slice")
+        .in(x.part(0, 1), {.neg_inf = 1})
+        .out(x.part(0, 1), {.neg_inf = 1})
+        .view();  // a slice tells less
     b.op("aten::clone").in(x, c.values).out(y, c.values);
     const OpId mul = b.op("aten::mul").in(y, c.values).out(z, kNanValue).end();
     b.sink("loss", z, kNanValue);
@@ -154,7 +165,8 @@ TEST(Intent, ANanConstantIsIntendedWhileCopiedNotWhenComputedWith) {
   EXPECT_EQ(found.births[0].op, mul);
 }
 
-// From finite inputs and numbers an op gave NaN by selecting a constant of its own: a domain error, nobody's intent.
+// From finite inputs and numbers an op gave NaN by selecting a constant of its own: a domain error, nobody's
+// intent.
 TEST(Intent, AnOpThatSelectsItsOwnNanConstantIsTheBirth) {
   TraceBuilder b;
   const Tensor w = b.storage(), nan = b.storage(), d = b.storage(), loss = b.storage();
@@ -221,7 +233,11 @@ TEST(Intent, ANumberThatWentThroughTheHostKeepsItsCause) {
 TEST(Intent, ZeroTimesAnInfiniteNumberIsABirth) {
   TraceBuilder b;
   const Tensor x = b.storage(), y = b.storage();
-  const OpId mul = b.op("aten::mul").in(x, {.min = 0, .max = 0, .zero = 4}).number(INFINITY, "other").out(y, kNanValue).end();
+  const OpId mul = b.op("aten::mul")
+                       .in(x, {.min = 0, .max = 0, .zero = 4})
+                       .number(INFINITY, "other")
+                       .out(y, kNanValue)
+                       .end();
   b.sink("loss", y, kNanValue);
   const Located found = locate(b.trace);
   ASSERT_EQ(found.births.size(), 1u);
@@ -263,7 +279,11 @@ TEST(Intent, HealthyIdiomsGiveNoBirth) {
   {  // degree^-1/2 of an isolated node, replaced afterwards
     TraceBuilder b;
     const Tensor d = b.storage(), r = b.storage(), f = b.storage();
-    const OpId pow = b.op("aten::pow").in(d, {.min = 0, .max = 3, .zero = 1}).number(-0.5, "exponent").out(r, kInfValue).end();
+    const OpId pow = b.op("aten::pow")
+                         .in(d, {.min = 0, .max = 3, .zero = 1})
+                         .number(-0.5, "exponent")
+                         .out(r, kInfValue)
+                         .end();
     b.op("aten::masked_fill").in(r, kInfValue).number(0).out(f);
     b.sink("gradient", f, kClean);
     const Located found = locate(b.trace);

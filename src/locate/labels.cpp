@@ -1,8 +1,8 @@
 #include "locate/labels.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "locate/intent.h"
 #include "locate/op_kinds.h"
 #include "locate/writes.h"
 
@@ -16,25 +16,23 @@ using record::Origin;
 using record::Phase;
 using record::TensorUse;
 
-constexpr std::uint32_t kNumber = kNone;      // Source::input of a number that came through the host
+constexpr std::uint32_t kNumber = kNone;       // Source::input of a number that came through the host
 constexpr std::uint32_t kMaxNesting = 10'000;  // deeper chains of parents are not followed
-constexpr int kReaderDepth = 16;              // layers looked through for the first reader of what came from outside
-
-// Elements that one bad input element may stand for by broadcasting.
-std::uint64_t repeats(const TensorUse& in, const TensorUse& out) {
-  return in.health.numel == 0 ? 1 : std::max<std::uint64_t>(1, (out.health.numel + in.health.numel - 1) / in.health.numel);
-}
+constexpr int kReaderDepth = 16;  // layers looked through for the first reader of what came from outside
 
 class Sweep {
  public:
   explicit Sweep(const record::Trace& trace)
-      : trace_(trace), contents_(trace.storages.size()), storages_(trace.storages.size()), has_children_(trace.ops.size()) {}
+      : trace_(trace),
+        contents_(trace.storages.size()),
+        storages_(trace.storages.size()),
+        has_children_(trace.ops.size()) {}
 
   Flow run() &&;
 
  private:
   struct StorageState {
-    EventId origin = kNone;           // its kOrigin event, once needed
+    EventId origin = kNone;  // its kOrigin event, once needed
     LayerId origin_layer = kNone;
     const TensorUse* before = nullptr;  // the largest bad use before the first write
     Kinds before_kinds = 0;
@@ -48,7 +46,8 @@ class Sweep {
   void start(OpId id);
   void finish(OpId id);
   void sink(std::size_t index);
-  void explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, OpId reader, std::vector<Source>* out);
+  void explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, OpId reader,
+                   std::vector<Source>* out);
   void note_readers(const Source& source, OpId reader);
   Range store(const std::vector<Source>& sources);
   OpId raw_writer(OpId reader, std::uint32_t since) const;
@@ -58,7 +57,6 @@ class Sweep {
   bool inputs_finite(const Op& op) const;
   EventId add_event(Event event);
   void judge(OpId id, const Write& write, Kinds kinds, Event* event);
-  bool grew(const Op& op, const Event& event, const TensorUse& out) const;
 
   const record::Trace& trace_;
   Contents contents_;
@@ -66,7 +64,8 @@ class Sweep {
   std::vector<bool> has_children_;
   Flow flow_;
   std::uint32_t now_ = 0;
-  std::vector<Source> numbers_[3];  // per kind: what explains the last such number that an op handed to the host
+  std::vector<Source>
+      numbers_[3];  // per kind: what explains the last such number that an op handed to the host
 };
 
 // What each storage held before the trace wrote it, judged by the largest view of it: a slice tells less.
@@ -117,8 +116,9 @@ LayerId Sweep::origin_layer(const TensorUse& use, OpId reader) {
   if (origin == Origin::kConstant || is_mask_like(seen.health, origin)) {
     event.label = kIntended;
   } else {
-    const bool gradient = origin == Origin::kGradient || (origin == Origin::kUnknown && reader != kNone &&
-                                                          trace_.ops[reader].phase == Phase::kBackward && !s.seen_forward);
+    const bool gradient =
+        origin == Origin::kGradient || (origin == Origin::kUnknown && reader != kNone &&
+                                        trace_.ops[reader].phase == Phase::kBackward && !s.seen_forward);
     event.label = gradient ? kDamagedGradient : kDamaged;
     event.birth = true;
   }
@@ -127,8 +127,9 @@ LayerId Sweep::origin_layer(const TensorUse& use, OpId reader) {
   return s.origin_layer;
 }
 
-// A kernel may write memory without calling an operator. If a reader inside an op finds bad values in memory that first
-// came into use inside that same op, the op itself wrote them. `since`: the moment it came into use.
+// A kernel may write memory without calling an operator. If a reader inside an op finds bad values in memory
+// that first came into use inside that same op, the op itself wrote them. `since`: the moment it came into
+// use.
 OpId Sweep::raw_writer(OpId reader, std::uint32_t since) const {
   if (reader == kNone) return kNone;
   std::uint32_t depth = 0;
@@ -139,7 +140,8 @@ OpId Sweep::raw_writer(OpId reader, std::uint32_t since) const {
 }
 
 // Adds to `out` what explains the bad values of `use`.
-void Sweep::explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, OpId reader, std::vector<Source>* out) {
+void Sweep::explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, OpId reader,
+                        std::vector<Source>* out) {
   const std::size_t first = out->size();
   StorageState& s = storages_[use.storage];
   const Found found = contents_.read(use, kinds, input, out);
@@ -163,7 +165,8 @@ void Sweep::explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, 
     } else {
       event.from = Event::From::kUnseen;
       event.birth = true;
-      event.label = reader != kNone && trace_.ops[reader].phase == Phase::kBackward ? kDamagedGradient : kDamaged;
+      event.label =
+          reader != kNone && trace_.ops[reader].phase == Phase::kBackward ? kDamagedGradient : kDamaged;
     }
     const EventId id = add_event(event);
     contents_.write_bad(use, id, kinds, event.label);
@@ -179,7 +182,8 @@ void Sweep::note_readers(const Source& source, OpId reader) {
     const EventId id = contents_.layers[at].event;
     if (id == kNone || flow_.events[id].from == Event::From::kOp) continue;
     OpId& first = flow_.events[id].first_reader;
-    if (first == kNone || trace_.ops[reader].parent == first) first = reader;  // the innermost of those that start with it
+    if (first == kNone || trace_.ops[reader].parent == first)
+      first = reader;  // the innermost of those that start with it
   }
 }
 
@@ -248,21 +252,6 @@ bool Sweep::explained_inside(OpId id, const TensorUse& use, Kinds kinds, Labels*
   return (inside & kinds) == kinds;
 }
 
-bool Sweep::grew(const Op& op, const Event& event, const TensorUse& out) const {
-  if (is_move(op) && !is_cast(op)) return false;
-  std::uint64_t expected = 0;
-  std::uint32_t last = kNumber;
-  for (std::uint32_t i = 0; i < event.num_sources; ++i) {
-    const std::uint32_t input = flow_.sources[event.first_source + i].input;
-    if (input >= op.inputs.size() || input == last) continue;
-    last = input;
-    const TensorUse& in = op.inputs[input];
-    if (in.health.numel > out.health.numel) return false;
-    expected += in.health.non_finite() * repeats(in, out);
-  }
-  return event.num_sources != 0 && out.health.non_finite() > expected;
-}
-
 // Label and sources of what `id` wrote, by what it had read.
 void Sweep::judge(OpId id, const Write& write, Kinds kinds, Event* event) {
   const Op& op = trace_.ops[id];
@@ -310,7 +299,7 @@ void Sweep::judge(OpId id, const Write& write, Kinds kinds, Event* event) {
   const bool optimizer = op.phase == Phase::kOptimizer && (!moves || scalar_kinds != 0);
   const bool new_inf = is_monotone(op) && (kinds & ~in_kinds & ~scalar_kinds) != 0;
   if (nothing_before || new_nan || computed_nan || optimizer || new_inf ||
-      (scalar_kinds == 0 && !write.assumed && grew(op, *event, *write.use))) {
+      (scalar_kinds == 0 && !write.assumed && grew(op, {flow_.sources.data() + reads.begin, reads.count}, *write.use))) {
     event->label = damage;
     event->birth = true;
     return;
@@ -336,8 +325,9 @@ void Sweep::written(OpId id, const Write& write) {
   } else {
     Labels inside = 0;
     if (has_children_[id] && explained_inside(id, use, kinds, &inside)) {
-      // Followed inside. But a constant that an op made for itself is not the user's intent: from finite inputs and
-      // numbers came a non-finite output, and the op as a whole is the birth (logdet selecting its own NaN).
+      // Followed inside. But a constant that an op made for itself is not the user's intent: from finite
+      // inputs and numbers came a non-finite output, and the op as a whole is the birth (logdet selecting its
+      // own NaN).
       if (inside != kIntended || !is_dispatcher_op(op) || is_move(op) || !inputs_finite(op)) return;
       event.label = op.phase == Phase::kBackward ? kDamagedGradient : kDamaged;
       event.birth = true;
@@ -366,7 +356,8 @@ void Sweep::sink(std::size_t index) {
   std::vector<Source> reads;
   if (judged) {
     explain_use(sink.value, kinds, 0, kNone, &reads);
-  } else if (contents_.read(sink.value, kinds, 0, &reads).unwritten && storages_[sink.value.storage].before_kinds != 0) {
+  } else if (contents_.read(sink.value, kinds, 0, &reads).unwritten &&
+             storages_[sink.value.storage].before_kinds != 0) {
     const LayerId layer = origin_layer(sink.value, kNone);
     reads.push_back({layer, 0, kinds, labels_of(contents_.layers[layer], kinds), false});
   }
@@ -396,20 +387,6 @@ Flow Sweep::run() && {
 }
 
 }  // namespace
-
-bool is_mask_like(const sense::Health& h, Origin origin) noexcept {
-  if (h.nan != 0 || h.inf() == 0) return false;
-  if (origin != Origin::kUnknown && origin != Origin::kBuffer && origin != Origin::kBatch) return false;
-  if (h.finite() == 0) return origin != Origin::kBatch;
-  if (h.min == h.max) return true;
-  if (h.zero != 0 && (h.min == 0 || h.max == 0)) {  // zero and one other value
-    const double other = h.min == 0 ? h.max : h.min;
-    const double expected = static_cast<double>(h.finite() - h.zero) * other * other;
-    if (std::abs(h.sum_sq - expected) <= 1e-6 * expected) return true;
-  }
-  // Log-probabilities of impossible events. A batch gets no such credit: log-spectra of silence look the same.
-  return origin != Origin::kBatch && h.pos_inf == 0 && h.max <= 0;
-}
 
 Flow label(const record::Trace& trace) { return Sweep(trace).run(); }
 

@@ -1,4 +1,5 @@
-// First pass, forward in time: every non-finite value that was written or found gets a label, and its sources.
+// First pass, forward in time: every non-finite value that was written or found gets a label, and its
+// sources.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +14,23 @@ namespace finitude::locate {
 // A write that left bad values behind, or bad values that were there without one.
 struct Event {
   enum class From : std::uint8_t {
-    kOp,       // op wrote them
-    kOrigin,   // in the storage before any traced op wrote it
-    kAlloc,    // op allocated the memory and nobody wrote it
-    kUnseen,   // appeared in memory with no recorded write
+    kOp,      // op wrote them
+    kOrigin,  // in the storage before any traced op wrote it
+    kAlloc,   // op allocated the memory and nobody wrote it
+    kUnseen,  // appeared in memory with no recorded write
   };
   From from = From::kOp;
   Kinds kinds = 0;
   Labels label = 0;
-  bool birth = false;              // nothing before it explains it
-  bool assumed = false;            // the values after the op are not known; counts only if a reader finds them bad
+  bool birth = false;    // nothing before it explains it
+  bool assumed = false;  // the values after the op are not known; counts only if a reader finds them bad
   record::OpId op = record::kNone;
   record::StorageId storage = record::kNone;
-  const record::TensorUse* use = nullptr;   // what was written, or read first; owned by the trace
+  const record::TensorUse* use = nullptr;  // what was written, or read first; owned by the trace
   std::uint32_t moment = 0;
   std::uint32_t first_source = 0, num_sources = 0;
   record::OpId first_reader = record::kNone;  // not for kOp: the first op that read it, innermost
-  LayerId layers_before = 0;       // its sources lie below this layer
+  LayerId layers_before = 0;                  // its sources lie below this layer
 };
 
 struct Range {
@@ -38,17 +39,14 @@ struct Range {
 
 struct Flow {
   Timeline timeline;
-  std::vector<Event> events;       // in order of time
+  std::vector<Event> events;  // in order of time
   std::vector<Layer> layers;
   std::vector<Source> sources;
-  std::vector<Range> op_reads;     // per op: what explains its bad inputs
-  std::vector<Range> sink_reads;   // per sink
+  std::vector<Range> op_reads;    // per op: what explains its bad inputs
+  std::vector<Range> sink_reads;  // per sink
 };
 
 // `trace` must outlive the result.
 Flow label(const record::Trace& trace);
-
-// True where the non-finite values of a tensor that came from outside look put there on purpose.
-bool is_mask_like(const sense::Health& health, record::Origin origin) noexcept;
 
 }  // namespace finitude::locate

@@ -1,5 +1,5 @@
-// What locate must know of operators by name: which ones move values, which ones overwrite, which ones select.
-// Families of PyTorch's operator set, not single cases.
+// What locate must know of operators by name: which ones move values, which ones overwrite, which ones
+// select. Families of PyTorch's operator set, not single cases.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,18 @@ Kinds kinds_of(const record::ScalarUse& scalar) noexcept;
 // "aten::_foreach_clamp_max_" -> "clamp_max".
 std::string_view base_name(std::string_view name) noexcept;
 
-bool is_dispatcher_op(const record::Op& op) noexcept;  // has a C++ kernel: may write memory that no traced op wrote
-bool is_move(const record::Op& op) noexcept;     // its outputs are copies of input elements or of its scalar: fill, where, cat, index
-bool is_cast(const record::Op& op) noexcept;     // a move that may change the number format
-bool is_select(const record::Op& op) noexcept;   // can leave a bad element out and so hide it: where, index, clamp, min
-bool is_monotone(const record::Op& op) noexcept; // never turns an infinity into one of the other sign: exp, log, sum
-bool is_item(const record::Op& op) noexcept;     // hands a number to the host
-bool is_list_op(const record::Op& op) noexcept;  // the k-th output depends on the k-th member of each list only
+bool is_dispatcher_op(
+    const record::Op& op) noexcept;           // has a C++ kernel: may write memory that no traced op wrote
+bool is_move(const record::Op& op) noexcept;  // its outputs are copies of input elements or of its scalar:
+                                              // fill, where, cat, index
+bool is_cast(const record::Op& op) noexcept;  // a move that may change the number format
+bool is_select(
+    const record::Op& op) noexcept;  // can leave a bad element out and so hide it: where, index, clamp, min
+bool is_monotone(
+    const record::Op& op) noexcept;  // never turns an infinity into one of the other sign: exp, log, sum
+bool is_item(const record::Op& op) noexcept;  // hands a number to the host
+bool is_list_op(
+    const record::Op& op) noexcept;  // the k-th output depends on the k-th member of each list only
 
 // The value this written input had before does not matter to the op: copy_, fill_, the `out` of an out= call.
 bool is_overwritten(const record::Op& op, const record::TensorUse& input) noexcept;

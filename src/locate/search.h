@@ -12,9 +12,13 @@ namespace finitude::locate {
 class Search {
  public:
   explicit Search(const Flow& flow)
-      : flow_(flow), layer_seen_(flow.layers.size()), seen_(flow.events.size()), next_(flow.events.size(), record::kNone) {}
+      : flow_(flow),
+        layer_seen_(flow.layers.size()),
+        seen_(flow.events.size()),
+        next_(flow.events.size(), record::kNone) {}
 
-  // Queues the events behind these sources that carry a label of `mask`. `from`: the event that read them, kNone: a sink.
+  // Queues the events behind these sources that carry a label of `mask`. `from`: the event that read them,
+  // kNone: a sink.
   void follow(Range sources, Labels mask, EventId from);
   // The next event of the queue in the order found, kNone at the end.
   EventId pop() { return head_ < queue_.size() ? queue_[head_++] : record::kNone; }
@@ -35,8 +39,8 @@ class Search {
 // All labels among these sources.
 Labels labels_of(const Flow& flow, Range sources) noexcept;
 
-// What to follow from an event or sink whose sources carry `labels`: damage; memory nobody wrote only where nothing
-// else explains it; intended values never.
+// What to follow from an event or sink whose sources carry `labels`: damage; memory nobody wrote only where
+// nothing else explains it; intended values never.
 Labels worth_following(Labels labels) noexcept;
 
 }  // namespace finitude::locate

@@ -22,7 +22,8 @@ constexpr std::size_t kMaxExplained = 16;  // births for which a search of its o
 
 class Slicer {
  public:
-  explicit Slicer(const record::Trace& trace) : trace_(trace), flow_(label(trace)), search_(flow_), used_(flow_.events.size()) {}
+  explicit Slicer(const record::Trace& trace)
+      : trace_(trace), flow_(label(trace)), search_(flow_), used_(flow_.events.size()) {}
   Located run() &&;
 
  private:
@@ -48,8 +49,8 @@ class Slicer {
   bool loss_is_bad_ = false;
   std::vector<Candidate> candidates_;
   std::vector<std::pair<EventId, std::uint32_t>> crossings_;  // event, sink
-  std::vector<Candidate> hidden_;                             // forward births that reached a sink through backward only
-  std::vector<bool> used_;                                    // events named by some birth
+  std::vector<Candidate> hidden_;  // forward births that reached a sink through backward only
+  std::vector<bool> used_;         // events named by some birth
 };
 
 void Slicer::add(EventId id, std::uint32_t sink, std::optional<Birth> birth) {
@@ -58,8 +59,8 @@ void Slicer::add(EventId id, std::uint32_t sink, std::optional<Birth> birth) {
   used_[id] = true;
 }
 
-// The loss is fine and yet a gradient computation made something bad of a finite gradient and a bad value of the
-// forward pass: that is where it was born. The forward value was hidden there, which is half the story.
+// The loss is fine and yet a gradient computation made something bad of a finite gradient and a bad value of
+// the forward pass: that is where it was born. The forward value was hidden there, which is half the story.
 bool Slicer::crosses(const Event& event, Labels labels) const {
   return !loss_is_bad_ && event.from == Event::From::kOp && trace_.ops[event.op].phase == Phase::kBackward &&
          (labels & kAnyDamage) == kDamaged;
@@ -81,12 +82,14 @@ void Slicer::slice(std::uint32_t sink) {
       continue;
     }
     Labels mask = worth_following(labels);
-    if (!loss_is_bad_ && event.label == kDamagedGradient && (labels & kDamagedGradient) != 0) mask = kDamagedGradient;
+    if (!loss_is_bad_ && event.label == kDamagedGradient && (labels & kDamagedGradient) != 0)
+      mask = kDamagedGradient;
     search_.follow(reads_of(id), mask, id);
   }
 }
 
-// A sink that is bad by nothing but intended infinities: the op that mixed them with other elements made them count.
+// A sink that is bad by nothing but intended infinities: the op that mixed them with other elements made them
+// count.
 void Slicer::slice_intended(std::uint32_t sink) {
   const Range reads = flow_.sink_reads[sink];
   const Labels labels = labels_of(flow_, reads);
@@ -133,11 +136,13 @@ void Slicer::explain_crossings() {
     Search behind(flow_);
     behind.follow(reads_of(id), kAnyDamage, kNone);
     for (EventId at = behind.pop(); at != kNone; at = behind.pop()) {
-      if (!flow_.events[at].birth) behind.follow(reads_of(at), worth_following(labels_of(flow_, reads_of(at))), at);
+      if (!flow_.events[at].birth)
+        behind.follow(reads_of(at), worth_following(labels_of(flow_, reads_of(at))), at);
     }
     EventId creator = kNone;
     for (const EventId at : behind.queue()) {
-      if (flow_.events[at].birth && (creator == kNone || when(flow_, at) < when(flow_, creator))) creator = at;
+      if (flow_.events[at].birth && (creator == kNone || when(flow_, at) < when(flow_, creator)))
+        creator = at;
     }
     if (creator != kNone) {
       birth.absorbed_by = find_absorber(trace_, flow_, creator, flow_.events[id].moment);
@@ -150,7 +155,8 @@ void Slicer::explain_crossings() {
       const bool traced_forward = flow_.events[creator].from == Event::From::kOp && hidden.kind == "forward";
       if (traced_forward) path.insert(path.begin(), hidden.op);
       if (!used_[creator]) {
-        // What came in bad is the cause, whatever the backward pass made of it; an op that was hidden comes second.
+        // What came in bad is the cause, whatever the backward pass made of it; an op that was hidden comes
+        // second.
         if (traced_forward) {
           hidden_.push_back({false, when(flow_, creator), creator, sink, std::move(hidden)});
           used_[creator] = true;

@@ -1,4 +1,5 @@
-// Random data-flow graphs with one seeded birth: whatever the graph, the slice from the sink finds it. And size.
+// Random data-flow graphs with one seeded birth: whatever the graph, the slice from the sink finds it. And
+// size.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 
 #include "locate/slice.h"
 #include "locate/testing.h"
+#include "record/trace_jsonl.h"
 
 namespace finitude::locate {
 namespace {
@@ -22,7 +24,8 @@ using testing::Values;
 
 constexpr int kElements = 12;
 
-// A machine that really moves flags about: per storage and element, is it bad? Ops are elementwise on equal lengths.
+// A machine that really moves flags about: per storage and element, is it bad? Ops are elementwise on equal
+// lengths.
 struct Machine {
   std::mt19937 rng;
   TraceBuilder b;
@@ -41,12 +44,14 @@ struct Machine {
   }
   Values values(const Tensor& t) const {
     Values v;
-    for (std::int64_t i = 0; i < t.numel(); ++i) v.nan += bad[t.storage][static_cast<std::size_t>(t.begin / 4 + i)];
+    for (std::int64_t i = 0; i < t.numel(); ++i)
+      v.nan += bad[t.storage][static_cast<std::size_t>(t.begin / 4 + i)];
     return v;
   }
   bool is_bad(const Tensor& t) const { return values(t).nan != 0; }
   void set(const Tensor& t, const std::vector<bool>& flags) {
-    for (std::size_t i = 0; i < flags.size(); ++i) bad[t.storage][static_cast<std::size_t>(t.begin / 4) + i] = flags[i];
+    for (std::size_t i = 0; i < flags.size(); ++i)
+      bad[t.storage][static_cast<std::size_t>(t.begin / 4) + i] = flags[i];
   }
   std::vector<bool> get(const Tensor& t) const {
     const auto begin = bad[t.storage].begin() + t.begin / 4;
@@ -66,7 +71,8 @@ struct Machine {
         break;
       }
       case 1: {  // copied into part of another one
-        Tensor out = whole(below(static_cast<std::uint32_t>(bad.size()))).part(below(kElements - static_cast<std::uint32_t>(n) + 1), n);
+        Tensor out = whole(below(static_cast<std::uint32_t>(bad.size())))
+                         .part(below(kElements - static_cast<std::uint32_t>(n) + 1), n);
         if (out.storage == in.storage) return;
         const Values old = values(out);
         set(out, flags);
@@ -179,6 +185,49 @@ TEST(SliceProperty, ABufferFilledSliceBySliceAndReadEachTime) {
   }
   b.sink("loss", loss, kNanValue);
   EXPECT_LT(seconds_to_locate(b.trace, born), 20.0);
+}
+
+// A trace file is hostile input: whatever the reader lets through, locate must survive and stay within its
+// limits.
+TEST(SliceProperty, AnyTraceThatTheReaderAcceptsIsLocated) {
+  Machine m(7);
+  for (int i = 0; i < 4; ++i) m.b.op("aten::randn").out(m.fresh());
+  const Tensor born = m.random_part();
+  m.set(born, std::vector<bool>(static_cast<std::size_t>(born.numel()), true));
+  m.b.op("aten::log_").inout(born, kClean).out(born, m.values(born));
+  {
+    auto node = m.b.node("LogBackward0");
+    node.forward(4);
+    for (int i = 0; i < 12; ++i) m.step();
+  }
+  for (std::uint32_t s = 0; s < m.bad.size(); ++s) m.b.sink("gradient", m.whole(s), m.values(m.whole(s)));
+  const std::string good = record::to_jsonl(m.b.trace);
+  int accepted = 0;
+  for (int round = 0; round < 4000; ++round) {
+    std::string text = good;
+    for (int edits = 0; edits < 3; ++edits) {
+      const std::size_t at =
+          text.find_first_of("0123456789", m.rng() % text.size());  // ids, spans, counts, ranks
+      if (at == std::string::npos) continue;
+      text[at] = static_cast<char>('0' + m.below(10));
+      if (m.below(4) == 0) text.insert(at, 1, static_cast<char>('1' + m.below(9)));
+    }
+    record::Trace trace;
+    std::string error;
+    if (!record::from_jsonl(text, &trace, &error)) continue;
+    ++accepted;
+    const Located found = locate(trace);
+    for (const auto* list : {&found.births, &found.absorbed}) {
+      ASSERT_LE(list->size(), 64u);
+      for (const Birth& birth : *list) {
+        ASSERT_LE(birth.path.size(), 64u);
+        for (const OpId op : {birth.op, birth.node, birth.forward, birth.absorbed_by, birth.first_reader}) {
+          ASSERT_TRUE(op == record::kNone || op < trace.ops.size());
+        }
+      }
+    }
+  }
+  EXPECT_GT(accepted, 200);
 }
 
 TEST(SliceProperty, DeepNestingNeedsNoRecursion) {

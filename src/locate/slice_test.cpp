@@ -24,15 +24,16 @@ struct Builder : TraceBuilder {
   OpId unary(const std::string& name, const Tensor& in, Values vin, const Tensor& out, Values vout) {
     return op(name).in(in, vin).out(out, vout).end();
   }
-  OpId binary(const std::string& name, const Tensor& a, Values va, const Tensor& b, Values vb, const Tensor& out,
-              Values vout) {
+  OpId binary(const std::string& name, const Tensor& a, Values va, const Tensor& b, Values vb,
+              const Tensor& out, Values vout) {
     return op(name).in(a, va).in(b, vb, "other").out(out, vout).end();
   }
 };
 
 TEST(Slice, LogOfZeroTimesZeroIsBornInTheLog) {
   Builder b;
-  const Tensor p = b.storage(), y = b.storage(), l = b.storage(), m = b.storage(), loss = b.storage(Origin::kUnknown, {1});
+  const Tensor p = b.storage(), y = b.storage(), l = b.storage(), m = b.storage(),
+               loss = b.storage(Origin::kUnknown, {1});
   const OpId log = b.unary("aten::log", p, {.min = 0, .max = 1, .zero = 1}, l, kMinusInfValue);
   const OpId mul = b.binary("aten::mul", y, kClean, l, kMinusInfValue, m, kNanValue);
   const OpId sum = b.unary("aten::sum", m, kNanValue, loss, kNanValue);
@@ -81,7 +82,8 @@ TEST(Slice, AForwardValueHiddenByWhereIsBornAgainInBackward) {
   Builder b;
   const Tensor h = b.storage(), c = b.storage(), e = b.storage(), w = b.storage(), loss = b.storage();
   const OpId exp = b.unary("aten::exp", h, kClean, e, kInfValue);
-  const OpId where = b.op("aten::where").in(c, kClean, "condition").in(h, kClean).in(e, kInfValue, "other").out(w).end();
+  const OpId where =
+      b.op("aten::where").in(c, kClean, "condition").in(h, kClean).in(e, kInfValue, "other").out(w).end();
   b.unary("aten::sum", w, kClean, loss, kClean);
   const Tensor g = b.storage(), gm = b.storage(), gw = b.storage();
   OpId node, mul, mm;
@@ -129,7 +131,8 @@ TEST(Slice, WithABadLossTheForwardBirthExplainsTheGradientsToo) {
 TEST(Slice, BackwardBirthFromFiniteValues) {
   Builder b;
   const Tensor x = b.storage(), s = b.storage(), g = b.storage(), gx = b.storage();
-  const OpId sqrt = b.unary("aten::sqrt", x, {.min = 0, .max = 1, .zero = 1}, s, {.min = 0, .max = 1, .zero = 1});
+  const OpId sqrt =
+      b.unary("aten::sqrt", x, {.min = 0, .max = 1, .zero = 1}, s, {.min = 0, .max = 1, .zero = 1});
   OpId node, div;
   {
     auto call = b.node("SqrtBackward0");
@@ -210,7 +213,8 @@ TEST(Slice, OptimizerBirthFromANanLearningRate) {
   Builder b;
   const Tensor p = b.storage(Origin::kParameter), g = b.storage(Origin::kGradient);
   b.phase = Phase::kOptimizer;
-  const OpId add = b.op("aten::add_").inout(p, kClean).in(g, kClean, "other").number(NAN, "alpha").out(p, kNanValue).end();
+  const OpId add =
+      b.op("aten::add_").inout(p, kClean).in(g, kClean, "other").number(NAN, "alpha").out(p, kNanValue).end();
   b.sink("parameter", p, kNanValue);
   const Located found = locate(b.trace);
   ASSERT_EQ(found.births.size(), 1u);
@@ -219,9 +223,10 @@ TEST(Slice, OptimizerBirthFromANanLearningRate) {
 }
 
 TEST(Slice, StateDataAndCarriedGradientBirths) {
-  for (const auto& [origin, kind] : {std::pair(Origin::kParameter, "state"), std::pair(Origin::kBuffer, "state"),
-                                     std::pair(Origin::kOptimizerState, "state"), std::pair(Origin::kBatch, "data"),
-                                     std::pair(Origin::kUnknown, "data"), std::pair(Origin::kGradient, "backward")}) {
+  for (const auto& [origin, kind] :
+       {std::pair(Origin::kParameter, "state"), std::pair(Origin::kBuffer, "state"),
+        std::pair(Origin::kOptimizerState, "state"), std::pair(Origin::kBatch, "data"),
+        std::pair(Origin::kUnknown, "data"), std::pair(Origin::kGradient, "backward")}) {
     Builder b;
     const Tensor x = b.storage(origin), t = x, y = b.storage();
     b.op("aten::t").in(x, kNanValue).out(t, kNanValue).view();
@@ -291,8 +296,8 @@ TEST(Slice, LongPathsAreCutInTheMiddle) {
 TEST(Slice, AnEmptyTraceAndOddOnesGiveNothing) {
   EXPECT_TRUE(locate(record::Trace{}).births.empty());
   Builder b;
-  b.sink("loss", Tensor{kNone}, kNanValue);       // no readable memory
-  b.sink("loss", Tensor{12'345}, kNanValue);      // a storage that is not listed
+  b.sink("loss", Tensor{kNone}, kNanValue);   // no readable memory
+  b.sink("loss", Tensor{12'345}, kNanValue);  // a storage that is not listed
   const Tensor x = b.storage();
   b.unary("aten::log", Tensor{77}, kClean, x, kClean);
   b.sink("loss", x, kClean);

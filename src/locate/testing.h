@@ -23,14 +23,16 @@ struct Tensor {
   record::StorageId storage = record::kNone;
   std::vector<std::int64_t> shape = {4};
   std::int64_t begin = 0;
-  std::int64_t end = 0;   // 0: dense from begin
+  std::int64_t end = 0;  // 0: dense from begin
 
   std::int64_t numel() const {
     std::int64_t n = 1;
     for (const auto d : shape) n *= d;
     return n;
   }
-  Tensor part(std::int64_t first, std::int64_t count) const { return {storage, {count}, begin + 4 * first, 0}; }
+  Tensor part(std::int64_t first, std::int64_t count) const {
+    return {storage, {count}, begin + 4 * first, 0};
+  }
   Tensor column(std::int64_t index) const {  // of a matrix: not dense
     return {storage, {shape[0]}, begin + 4 * index, begin + 4 * (index + (shape[0] - 1) * shape[1] + 1)};
   }
@@ -53,7 +55,8 @@ inline record::TensorUse use_of(const Tensor& t, const Values& v, std::string ar
   use.health.min = v.min;
   use.health.max = v.max;
   use.health.absmax = std::max(std::abs(v.min), std::abs(v.max));
-  use.health.sum_sq = static_cast<double>(use.health.finite() - v.zero) * use.health.absmax * use.health.absmax;
+  use.health.sum_sq =
+      static_cast<double>(use.health.finite() - v.zero) * use.health.absmax * use.health.absmax;
   if (!use.health.ok()) use.first_bad = 0;
   use.arg = std::move(arg);
   use.written = written;
@@ -70,7 +73,8 @@ class TraceBuilder {
     return {static_cast<record::StorageId>(trace.storages.size() - 1), std::move(shape)};
   }
 
-  // One op being described. It ends when the object is destroyed or end() is called; ops begun meanwhile are inside it.
+  // One op being described. It ends when the object is destroyed or end() is called; ops begun meanwhile are
+  // inside it.
   class Call {
    public:
     Call(TraceBuilder* b, record::OpId id) : b_(b), id_(id) {}
@@ -93,9 +97,18 @@ class TraceBuilder {
       op().scalars.push_back({std::move(arg), std::to_string(value), value, false});
       return *this;
     }
-    Call& forward(record::OpId id) { op().forward = id; return *this; }
-    Call& view() { op().is_view = true; return *this; }
-    Call& alloc() { op().allocates = true; return *this; }
+    Call& forward(record::OpId id) {
+      op().forward = id;
+      return *this;
+    }
+    Call& view() {
+      op().is_view = true;
+      return *this;
+    }
+    Call& alloc() {
+      op().allocates = true;
+      return *this;
+    }
     record::Op& op() { return b_->trace.ops[id_]; }
     record::OpId end() {
       if (!open_) return id_;

@@ -8,10 +8,11 @@
 
 namespace finitude::locate {
 
-// Starts come in the order of OpId, ends in the order of end_order; the two are merged so that every end comes as
-// early as it can: right after the start of the latest-started op among itself and those that ended before it. On one
-// thread this is exactly what happened (an op that starts before another has ended is nested in it). Across threads
-// it lets a write count as soon as it may. An op reads when it starts and writes when it ends.
+// Starts come in the order of OpId, ends in the order of end_order; the two are merged so that every end
+// comes as early as it can: right after the start of the latest-started op among itself and those that ended
+// before it. On one thread this is exactly what happened (an op that starts before another has ended is
+// nested in it). Across threads it lets a write count as soon as it may. An op reads when it starts and
+// writes when it ends.
 struct Timeline {
   struct Moment {
     record::OpId op;

@@ -55,7 +55,8 @@ std::vector<Write> writes_of(const record::Op& op, bool has_children) {
       before |= kinds_of(in.health);
       if (in.begin == use.begin && in.end == use.end) shown[i] = true;
     }
-    // A view holds nothing that was not there before; what shows something new was written, whatever the schema says.
+    // A view holds nothing that was not there before; what shows something new was written, whatever the
+    // schema says.
     if (alias && !written && (kinds_of(use.health) & ~before) == 0) continue;
     out.push_back({&use, lists[k].index, lists[k].size, false});
   }

@@ -14,7 +14,8 @@ struct Write {
   bool assumed = false;                     // an input known to be written whose new values were not recorded
 };
 
-// Outputs that are not views of unchanged data; for ops without children also written inputs that no output shows.
+// Outputs that are not views of unchanged data; for ops without children also written inputs that no output
+// shows.
 std::vector<Write> writes_of(const record::Op& op, bool has_children);
 
 // List ops: for every input its position in its list and the length of that list.

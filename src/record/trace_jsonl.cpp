@@ -38,9 +38,11 @@ class Reader {
   // An index below `limit`; kNone where the key is missing.
   bool id(const json& from, const char* key, std::size_t limit, std::uint32_t* out);
   template <std::size_t n>
-  bool word(const json& from, const char* key, const std::array<std::string_view, n>& words, std::size_t* out);
+  bool word(const json& from, const char* key, const std::array<std::string_view, n>& words,
+            std::size_t* out);
   template <typename Each>
   bool list(const json& from, const char* key, std::size_t max, const Each& each);
+  bool sizes(const json& from, const char* key, std::size_t max, std::vector<std::int64_t>* out);
   bool health(const json& from, sense::Health* out);
   bool tensor(const json& from, TensorUse* out);
   bool origins(const json& line);
@@ -79,10 +81,14 @@ bool Reader::real(const json& value, const char* key, double* out) {
     return true;
   }
   if (const auto* s = value.get_ptr<const std::string*>()) {
-    if (*s == "NaN") *out = std::numeric_limits<double>::quiet_NaN();
-    else if (*s == "Infinity") *out = HUGE_VAL;
-    else if (*s == "-Infinity") *out = -HUGE_VAL;
-    else return fail(std::string(key) + " is not a number");
+    if (*s == "NaN")
+      *out = std::numeric_limits<double>::quiet_NaN();
+    else if (*s == "Infinity")
+      *out = HUGE_VAL;
+    else if (*s == "-Infinity")
+      *out = -HUGE_VAL;
+    else
+      return fail(std::string(key) + " is not a number");
     return true;
   }
   return fail(std::string(key) + " is not a number");
@@ -118,7 +124,8 @@ bool Reader::id(const json& from, const char* key, std::size_t limit, std::uint3
 }
 
 template <std::size_t n>
-bool Reader::word(const json& from, const char* key, const std::array<std::string_view, n>& words, std::size_t* out) {
+bool Reader::word(const json& from, const char* key, const std::array<std::string_view, n>& words,
+                  std::size_t* out) {
   std::string s;
   if (!text(from, key, &s)) return false;
   for (std::size_t i = 0; i < n; ++i) {
@@ -143,15 +150,18 @@ bool Reader::list(const json& from, const char* key, std::size_t max, const Each
 
 bool Reader::health(const json& from, sense::Health* out) {
   std::uint64_t inf = 0;
-  if (!integer(from, "numel", &out->numel) || !integer(from, "nan", &out->nan) || !integer(from, "inf", &inf) ||
-      !integer(from, "neg_inf", &out->neg_inf) || !integer(from, "zero", &out->zero) ||
-      !integer(from, "subnormal", &out->subnormal) || !field(from, "min", &out->min) || !field(from, "max", &out->max) ||
+  if (!integer(from, "numel", &out->numel) || !integer(from, "nan", &out->nan) ||
+      !integer(from, "inf", &inf) || !integer(from, "neg_inf", &out->neg_inf) ||
+      !integer(from, "zero", &out->zero) || !integer(from, "subnormal", &out->subnormal) ||
+      !field(from, "min", &out->min) || !field(from, "max", &out->max) ||
       !field(from, "absmax", &out->absmax) || !field(from, "sum_sq", &out->sum_sq)) {
     return false;
   }
-  if (out->nan > out->numel || inf > out->numel - out->nan || out->neg_inf > inf) return fail("counts do not add up");
+  if (out->nan > out->numel || inf > out->numel - out->nan || out->neg_inf > inf)
+    return fail("counts do not add up");
   out->pos_inf = inf - out->neg_inf;
-  if (out->zero > out->finite() || out->subnormal > out->finite() - out->zero) return fail("counts do not add up");
+  if (out->zero > out->finite() || out->subnormal > out->finite() - out->zero)
+    return fail("counts do not add up");
   return true;
 }
 
@@ -175,11 +185,16 @@ bool Reader::tensor(const json& from, TensorUse* out) {
     known = true;
   }
   if (!known) return fail("dtype is not known");
-  return list(from, "shape", kMaxTraceDims, [&](const json& d) {
+  return sizes(from, "shape", kMaxTraceDims, &out->shape) &&
+         sizes(from, "bad_rows", kMaxBadRows, &out->bad_rows);
+}
+
+bool Reader::sizes(const json& from, const char* key, std::size_t max, std::vector<std::int64_t>* out) {
+  return list(from, key, max, [&](const json& d) {
     if (d.type() != kUnsigned || d.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max()) {
-      return fail("shape holds something else than sizes");
+      return fail(std::string(key) + " holds something else than sizes");
     }
-    out->shape.push_back(d.get<std::int64_t>());
+    out->push_back(d.get<std::int64_t>());
     return true;
   });
 }
@@ -229,15 +244,16 @@ bool Reader::header(const json& line, std::size_t text_size) {
   std::size_t storages = 0;
   if (!integer(line, "finitude_trace", &format)) return false;
   if (format != kTraceFormat) return fail("not a finitude trace of this format");
-  if (!integer(line, "ops", &num_ops_, kMaxTraceOps) || !integer(line, "storages", &storages, kMaxTraceStorages) ||
+  if (!integer(line, "ops", &num_ops_, kMaxTraceOps) ||
+      !integer(line, "storages", &storages, kMaxTraceStorages) ||
       !boolean(line, "truncated", &trace_.truncated)) {
     return false;
   }
   // A storage that no op names is rare; a short file that asks for millions is an attack on memory.
   if (storages > 4096 + text_size) return fail("storages is too large for this file");
   trace_.storages.resize(storages);
-  return list(line, "stacks", kMaxTraceStacks, [&](const json& item) { return stack(item); }) && origins(line) &&
-         list(line, "sinks", kMaxTraceSinks, [&](const json& item) { return sink(item); });
+  return list(line, "stacks", kMaxTraceStacks, [&](const json& item) { return stack(item); }) &&
+         origins(line) && list(line, "sinks", kMaxTraceSinks, [&](const json& item) { return sink(item); });
 }
 
 bool Reader::op(const json& line) {
@@ -257,7 +273,8 @@ bool Reader::op(const json& line) {
     if (!boolean(line, word.data(), &(op.*flag))) return false;
   }
   for (const auto& [key, uses] : {std::pair("inputs", &op.inputs), std::pair("outputs", &op.outputs)}) {
-    if (!list(line, key, kMaxTraceTensors, [&, to = uses](const json& item) { return tensor(item, &to->emplace_back()); })) {
+    if (!list(line, key, kMaxTraceTensors,
+              [&, to = uses](const json& item) { return tensor(item, &to->emplace_back()); })) {
       return false;
     }
   }

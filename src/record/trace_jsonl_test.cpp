@@ -19,6 +19,7 @@ TensorUse tensor(StorageId storage, std::uint64_t nan, std::uint64_t pos_inf, st
   use.shape = {2, 3, 4};
   use.health = {24, nan, pos_inf, neg_inf, 2, 1, 4.5, -4.5, 0.1, 20.25};
   use.first_bad = nan + pos_inf + neg_inf == 0 ? -1 : 7;
+  if (nan != 0) use.bad_rows = {0, 1};
   use.arg = "self";
   use.requires_grad = true;
   use.written = nan != 0;
@@ -28,15 +29,18 @@ TensorUse tensor(StorageId storage, std::uint64_t nan, std::uint64_t pos_inf, st
 Trace sample() {
   Trace t;
   t.storages = {{Origin::kParameter, "head.weight", kNone}, {}, {Origin::kBatch, "batch[0]", 1}, {}};
-  t.stacks = {{{{"/home/a \"b\"/mod\xc3\xa9l.py", 87, "forward"}, {"/home/train.py", 3, ""}}, "Classifier.head", ""},
-              {{}, "", "context"}};
+  t.stacks = {
+      {{{"/home/a \"b\"/mod\xc3\xa9l.py", 87, "forward"}, {"/home/train.py", 3, ""}}, "Classifier.head", ""},
+      {{}, "", "context"}};
   Op log;
   log.name = "aten::log";
   log.stack = 0;
   log.end_order = 1;
   log.inputs = {tensor(0, 0, 0, 0), tensor(kNone, 0, 0, 0)};
   log.outputs = {tensor(1, 0, 0, 3)};
-  log.scalars = {{"alpha", "nan", NAN, true}, {"value", "-inf", -HUGE_VAL, false}, {"eps", "1e-08", 1e-8, false},
+  log.scalars = {{"alpha", "nan", NAN, true},
+                 {"value", "-inf", -HUGE_VAL, false},
+                 {"eps", "1e-08", 1e-8, false},
                  {"reduction", "mean", std::nullopt, false}};
   log.captured = true;
   log.random = true;
@@ -56,7 +60,8 @@ Trace sample() {
   mul.inputs = {tensor(2, 0, 0, 0)};
   mul.outputs = {tensor(3, 5, 1, 1)};
   t.ops = {log, node, mul};
-  t.sinks = {{"loss", "loss", tensor(1, 1, 0, 0), 2, 1}, {"gradient", "head.weight", tensor(3, 1, 0, 0), kNone, 0}};
+  t.sinks = {{"loss", "loss", tensor(1, 1, 0, 0), 2, 1},
+             {"gradient", "head.weight", tensor(3, 1, 0, 0), kNone, 0}};
   t.truncated = true;
   return t;
 }
@@ -67,24 +72,29 @@ TEST(TraceJsonl, RoundTripsEverything) {
   Trace back;
   std::string error;
   ASSERT_TRUE(from_jsonl(text, &back, &error)) << error;
-  // The second writing can differ from the first only where reading lost or changed something that is written;
+  // The second writing can differ from the first only where reading lost or changed something that is
+  // written;
   EXPECT_EQ(to_jsonl(back), text);
   // and the fields themselves, so that nothing is left out of both.
   ASSERT_EQ(back.ops.size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) {
     const Op &a = trace.ops[i], &b = back.ops[i];
-    EXPECT_EQ(std::tie(a.name, a.is_node, a.is_view, a.allocates, a.random, a.failed, a.phase, a.parent, a.node, a.forward,
-                       a.stack, a.end_order, a.micro_batch, a.captured),
-              std::tie(b.name, b.is_node, b.is_view, b.allocates, b.random, b.failed, b.phase, b.parent, b.node, b.forward,
-                       b.stack, b.end_order, b.micro_batch, b.captured));
+    EXPECT_EQ(std::tie(a.name, a.is_node, a.is_view, a.allocates, a.random, a.failed, a.phase, a.parent,
+                       a.node, a.forward, a.stack, a.end_order, a.micro_batch, a.captured),
+              std::tie(b.name, b.is_node, b.is_view, b.allocates, b.random, b.failed, b.phase, b.parent,
+                       b.node, b.forward, b.stack, b.end_order, b.micro_batch, b.captured));
     ASSERT_EQ(a.outputs.size(), b.outputs.size());
     for (std::size_t k = 0; k < a.outputs.size(); ++k) {
       const TensorUse &x = a.outputs[k], &y = b.outputs[k];
-      EXPECT_EQ(std::tie(x.storage, x.begin, x.end, x.dense, x.dtype, x.shape, x.first_bad, x.arg, x.requires_grad, x.written),
-                std::tie(y.storage, y.begin, y.end, y.dense, y.dtype, y.shape, y.first_bad, y.arg, y.requires_grad, y.written));
+      EXPECT_EQ(std::tie(x.storage, x.begin, x.end, x.dense, x.dtype, x.shape, x.first_bad, x.bad_rows, x.arg,
+                         x.requires_grad, x.written),
+                std::tie(y.storage, y.begin, y.end, y.dense, y.dtype, y.shape, y.first_bad, y.bad_rows, y.arg,
+                         y.requires_grad, y.written));
       const sense::Health &h = x.health, &g = y.health;
-      EXPECT_EQ(std::tie(h.numel, h.nan, h.pos_inf, h.neg_inf, h.zero, h.subnormal, h.absmax, h.min, h.max, h.sum_sq),
-                std::tie(g.numel, g.nan, g.pos_inf, g.neg_inf, g.zero, g.subnormal, g.absmax, g.min, g.max, g.sum_sq));
+      EXPECT_EQ(std::tie(h.numel, h.nan, h.pos_inf, h.neg_inf, h.zero, h.subnormal, h.absmax, h.min, h.max,
+                         h.sum_sq),
+                std::tie(g.numel, g.nan, g.pos_inf, g.neg_inf, g.zero, g.subnormal, g.absmax, g.min, g.max,
+                         g.sum_sq));
     }
   }
   ASSERT_EQ(back.ops[0].scalars.size(), 4u);
@@ -167,17 +177,21 @@ TEST(TraceJsonl, RejectsWhatIsMalformed) {
   rejects(changed("\"nan\":5", "\"nan\":25"), "do not add up");
   rejects(changed("\"zero\":2", "\"zero\":25"), "do not add up");
   rejects(changed("\"shape\":[2,3,4]", "\"shape\":[2,-3,4]"), "something else than sizes");
+  rejects(changed("\"bad_rows\":[0,1]", "\"bad_rows\":[0,-1]"), "something else than sizes");
   rejects(changed("\"number\":\"NaN\"", "\"number\":\"nan\""), "not a number");
   std::string many = "[0";
   for (int i = 0; i < 64; ++i) many += ",0";
   rejects(changed("\"shape\":[2,3,4]", "\"shape\":" + many + "]"), "shape is too long");
-  rejects(changed("\"op\":\"aten::log\"", "\"op\":\"" + std::string(kMaxTraceText + 1, 'x') + "\""), "op is too long");
+  rejects(changed("\"op\":\"aten::log\"", "\"op\":\"" + std::string(kMaxTraceText + 1, 'x') + "\""),
+          "op is too long");
 }
 
 TEST(TraceJsonl, SurvivesTwentyThousandMutations) {
   const std::string good = to_jsonl(sample());
-  const std::string_view tokens[] = {"{", "}", "[", "]", "\"", ":", ",", "\n", "null", "true", "-1", "1e999", "4294967295",
-                                     "18446744073709551615", "\"NaN\"", "\\u0000", "\xff", "0.5", "{\"a\":", "9"};
+  const std::string_view tokens[] = {
+      "{",       "}",       "[",    "]",   "\"",      ":",          ",",
+      "\n",      "null",    "true", "-1",  "1e999",   "4294967295", "18446744073709551615",
+      "\"NaN\"", "\\u0000", "\xff", "0.5", "{\"a\":", "9"};
   std::mt19937 rng(20'000);
   int accepted = 0;
   for (int round = 0; round < 20'000; ++round) {
@@ -186,9 +200,15 @@ TEST(TraceJsonl, SurvivesTwentyThousandMutations) {
       const std::size_t at = rng() % (text.size() + 1), length = rng() % 12;
       const std::string_view token = tokens[rng() % std::size(tokens)];
       switch (rng() % 4) {
-        case 0: text.erase(std::min(at, text.size()), length); break;
-        case 1: text.insert(at, token); break;
-        case 2: text.replace(at, std::min(length, text.size() - at), token); break;
+        case 0:
+          text.erase(std::min(at, text.size()), length);
+          break;
+        case 1:
+          text.insert(at, token);
+          break;
+        case 2:
+          text.replace(at, std::min(length, text.size() - at), token);
+          break;
         default:
           if (at < text.size()) text[at] = static_cast<char>(rng());
           break;

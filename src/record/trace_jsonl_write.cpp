@@ -11,9 +11,19 @@ namespace {
 
 class Writer {
  public:
-  void open(char bracket) { separate(); out_ += bracket; first_ = true; }
-  void close(char bracket) { out_ += bracket; first_ = false; }
-  void end_line() { out_ += '\n'; first_ = true; }
+  void open(char bracket) {
+    separate();
+    out_ += bracket;
+    first_ = true;
+  }
+  void close(char bracket) {
+    out_ += bracket;
+    first_ = false;
+  }
+  void end_line() {
+    out_ += '\n';
+    first_ = true;
+  }
   void key(std::string_view name) {
     separate();
     out_ += '"';
@@ -33,7 +43,9 @@ class Writer {
       out_ += nlohmann::json(s).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
     }
   }
-  void number(auto value) requires std::is_integral_v<decltype(value)> {
+  void number(auto value)
+    requires std::is_integral_v<decltype(value)>
+  {
     separate();
     append(value);
   }
@@ -43,8 +55,15 @@ class Writer {
     separate();
     append(value);
   }
-  void null() { separate(); out_ += "null"; }
-  void flag(std::string_view name) { key(name); separate(); out_ += "true"; }
+  void null() {
+    separate();
+    out_ += "null";
+  }
+  void flag(std::string_view name) {
+    key(name);
+    separate();
+    out_ += "true";
+  }
   template <typename T>
   void field(std::string_view name, T value) {
     key(name);
@@ -101,6 +120,12 @@ void write(Writer& w, const TensorUse& use) {
     if (h.subnormal != 0) w.field("subnormal", h.subnormal);
   }
   if (use.first_bad != -1) w.field("first_bad", use.first_bad);
+  if (!use.bad_rows.empty()) {
+    w.key("bad_rows");
+    w.open('[');
+    for (const auto row : use.bad_rows) w.number(row);
+    w.close(']');
+  }
   w.close('}');
 }
 

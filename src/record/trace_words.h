@@ -16,7 +16,7 @@ struct FlagWord {
   std::string_view word;
   bool Op::*flag;
 };
-inline constexpr std::array<FlagWord, 6> kFlagWords = {{{"node", &Op::is_node},
+inline constexpr std::array<FlagWord, 6> kFlagWords = {{{"is_node", &Op::is_node},
                                                         {"view", &Op::is_view},
                                                         {"allocates", &Op::allocates},
                                                         {"random", &Op::random},

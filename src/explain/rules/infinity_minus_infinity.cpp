@@ -27,6 +27,19 @@ bool explains(const std::string& name, const Signs& a, const Signs& b) {
   return one_of(name, {"softmax", "log_softmax", "safe_softmax", "logsumexp"}) && a.plus;
 }
 
+// A matrix product sums products: infinities of both signs, or one that meets a zero, make NaN inside it.
+bool product_of_infinities(const record::Op& op, const std::string& name) {
+  if (!one_of(name, {"mm", "addmm", "bmm", "baddbmm", "matmul", "dot", "vdot", "mv", "addmv", "linear", "convolution",
+                     "conv1d", "conv2d", "conv3d", "mkldnn_convolution", "_scaled_dot_product_flash_attention_for_cpu"}))
+    return false;
+  bool infinite = false;
+  for (const auto& input : op.inputs) {
+    if (input.health.nan != 0) return false;
+    infinite |= input.health.inf() != 0;
+  }
+  return infinite;
+}
+
 class InfinityMinusInfinity : public Rule {
  public:
   const char* name() const override { return "infinity-minus-infinity"; }
@@ -39,7 +52,7 @@ class InfinityMinusInfinity : public Rule {
     Operand first = operand(*s.op, "self", 0);
     if (!first) first = operand(*s.op, "input", 0);
     const Signs a = signs_of(first), b = signs_of(operand(*s.op, "other", 1));
-    if (a.nan || b.nan || !explains(name, a, b)) return std::nullopt;
+    if (a.nan || b.nan || (!explains(name, a, b) && !product_of_infinities(*s.op, name))) return std::nullopt;
     Finding result = finding(s, "infinity-minus-infinity", kScoreInfinities,
                              "Inf - Inf in " + s.op->name + ": it reads infinities and makes " +
                                  counted(bad->health.nan, "NaN") + at_rows(s.birth) + hidden_by(s),

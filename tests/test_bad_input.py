@@ -1,0 +1,285 @@
+"""Programs that are missing, broken, ended early or never train behave as under plain Python, and the report says so."""
+
+import os
+import signal
+import sys
+
+import pytest
+from helpers import TRAINING, finitude, plain, run, without_closing_line, write_script
+
+
+def same_as_plain(folder, text, *args, name="train.py", options=(), env=None):
+    """Exit code, stdout and stderr (but for our closing line) are those of plain Python. Returns the watched run."""
+    if text is not None:
+        write_script(folder, text, name)
+    wanted = plain(folder, name, *args, env=env)
+    got = run(folder, None, *options, args=args, name=name, env=env)
+    assert got.code == wanted.code, got.told()
+    assert got.out == wanted.out
+    assert without_closing_line(got.err) == wanted.err
+    assert got.report is not None, "the report is written at exit always"
+    return got
+
+
+WORDS = "import sys; print('out'); print('err', file=sys.stderr)\n"
+
+NEVER_TRAINS = {
+    "prints": WORDS,
+    "is empty": "",
+    "has only a comment in another encoding": "# -*- coding: utf-8 -*-\nprint(__file__, __name__, __doc__, sorted(globals()))\n",
+    "raises": WORDS + "def f():\n    raise ValueError('no such column')\nf()\n",
+    "raises from another error": "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise KeyError('k') from e\n",
+    "raises a group": "raise ExceptionGroup('several', [ValueError(1), KeyError(2)])\n",
+    "has a syntax error": "print('never')\nx = = 1\n",
+    "is badly indented": "if True:\nprint(1)\n",
+    "holds a null byte": "x = 1\0\n",
+    "exits with 0": WORDS + "sys.exit()\n",
+    "exits with 3": WORDS + "sys.exit(3)\n",
+    "exits with a text": WORDS + "sys.exit('out of data')\n",
+    "exits with an object": WORDS + "sys.exit((1, 'two'))\n",
+    "exits with True": WORDS + "sys.exit(True)\n",
+    "raises SystemExit": "raise SystemExit(4)\n",
+    "leaves without unwinding": "import os; print('out', flush=True); os._exit(5)\n",
+    "is interrupted": WORDS + "sys.stdout.flush()\nimport os, signal; os.kill(os.getpid(), signal.SIGINT)\nimport time; time.sleep(5)\n",
+    "raises KeyboardInterrupt": "raise KeyboardInterrupt\n",
+    "ends by SIGTERM": "print('out', flush=True)\nimport os, signal; os.kill(os.getpid(), signal.SIGTERM)\nimport time; time.sleep(5)\n",
+    "handles SIGTERM itself": "import os, signal, sys\nsignal.signal(signal.SIGTERM, lambda *a: sys.exit(9))\n"
+                              "os.kill(os.getpid(), signal.SIGTERM)\nimport time; time.sleep(5)\n",
+    "asks what SIGTERM does": "import signal; print(signal.getsignal(signal.SIGTERM))\n",
+    "has an excepthook": "import sys; sys.excepthook = lambda *a: print('mine', a[1]); 1 / 0\n",
+    "has exit functions": "import atexit, sys; atexit.register(print, 'late'); sys.exit(2)\n",
+    "forks": "import os\npid = os.fork()\nif pid == 0:\n    print('child', flush=True); os._exit(3)\n"
+             "print('parent', os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n",
+    "forks and the child ends as a program does": "import os, sys\npid = os.fork()\nif pid == 0:\n    print('child'); sys.exit(3)\n"
+             "print('parent', os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n",
+    "closes its streams": "import sys; print('out'); sys.stdout.close()\n",
+    "reads its arguments": "import sys; print(sys.argv, sys.path[0], sys.flags.optimize)\n",
+    "reads its own source": "import inspect, sys; print(inspect.getsource(sys.modules['__main__']))\n",
+    "pickles a class of its own": "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))) is A)\n",
+    "starts a thread that prints last": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.1), print('late'))).start()\n",
+}
+
+
+@pytest.mark.parametrize("text", NEVER_TRAINS.values(), ids=NEVER_TRAINS)
+def test_a_program_that(tmp_path, text):
+    got = same_as_plain(tmp_path, text, "--flag", "two words")
+    assert got.report["outcome"] == "unwatched" and got.report["reason"], got.told()
+    assert not got.alarms and got.watched["steps"] == 0
+
+
+def test_a_script_that_does_not_exist(tmp_path):
+    got = same_as_plain(tmp_path, None, name="nowhere.py")
+    assert (got.code, got.report["outcome"]) == (2, "unwatched")
+
+
+def test_a_script_that_may_not_be_opened(tmp_path):
+    (tmp_path / "train.py").symlink_to("train.py")     # a loop of links: not to be opened, even by root
+    assert same_as_plain(tmp_path, None).code == 2
+
+
+def test_a_directory_without_a_main_file(tmp_path):
+    (tmp_path / "project").mkdir()
+    assert same_as_plain(tmp_path, None, name="project").code == 1
+
+
+def test_a_directory_with_a_main_file(tmp_path):
+    (tmp_path / "project").mkdir()
+    write_script(tmp_path, "import sys, other; print(sys.argv, sys.path[0], __name__, other.x)", "project/__main__.py")
+    write_script(tmp_path, "x = 1", "project/other.py")
+    same_as_plain(tmp_path, None, "a", name="project")
+
+
+def test_a_module(tmp_path):
+    write_script(tmp_path, "import sys; print(sys.argv[1:], __name__, __spec__.name); sys.exit(6)", "job.py")
+    wanted = plain(tmp_path, "-m", "job", "a")
+    got = finitude(tmp_path, "run", "--report", "report.json", "-m", "job", "a")
+    assert (got.code, got.out) == (wanted.code, wanted.out) == (6, "['a'] job job\n"), got.told()
+
+
+def test_a_module_that_does_not_exist(tmp_path):
+    wanted = plain(tmp_path, "-m", "nowhere")
+    got = finitude(tmp_path, "run", "--report", "report.json", "-m", "nowhere")
+    assert got.code == wanted.code == 1
+    assert without_closing_line(got.err) == wanted.err
+
+
+def test_names_and_arguments_in_other_scripts(tmp_path):
+    name = "\u0442\u0440\u0435\u043d \u00e4.py"
+    got = same_as_plain(tmp_path, "import sys; print(ascii(sys.argv), ascii(__file__))", "\u65e5\u672c", "\U0001f600",
+                        name=name, env={"PYTHONIOENCODING": "utf-8"})
+    assert got.report["script"].endswith(name)
+
+
+TRAIN = TRAINING + """
+import os, signal, sys
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    loss_of(x).backward()
+    opt.step()
+    if i == 2:
+        sys.stdout.flush()
+        {end}
+print("ended")
+"""
+
+ENDS = {
+    "an exception": ("raise KeyError('x')", 1),
+    "an exit code": ("sys.exit(3)", 3),
+    "an exit text": ("sys.exit('enough')", 1),
+    "Ctrl-C": ("os.kill(os.getpid(), signal.SIGINT); __import__('time').sleep(5)", -signal.SIGINT),
+    "SIGTERM": ("os.kill(os.getpid(), signal.SIGTERM); __import__('time').sleep(5)", -signal.SIGTERM),
+    "os._exit": ("os._exit(4)", 4),
+    "nothing": ("pass", 0),
+}
+
+
+@pytest.mark.parametrize("end, code", ENDS.values(), ids=ENDS)
+def test_a_training_ended_early_reports_what_was_seen(tmp_path, end, code):
+    got = run(tmp_path, TRAIN.format(end=end))
+    assert got.code == code, got.told()
+    assert got.report["outcome"] == "clean" and not got.alarms, got.told()
+    assert got.watched["steps"] == (6 if code == 0 else 3)
+
+
+def test_a_training_that_forks_counts_its_own_steps_only(tmp_path):
+    got = run(tmp_path, TRAIN.format(end="""
+        pid = os.fork()
+        if pid == 0:
+            (loss_of(x) * NAN).backward(); opt.step(); os._exit(0)   # a child that goes its own way
+        os.waitpid(pid, 0)""".strip()))
+    assert (got.code, got.out) == (0, "ended\n"), got.told()
+    got.assert_silent()
+    assert got.watched["steps"] == 6 and got.err.count("finitude:") == 1
+
+
+def test_an_optimizer_that_never_steps(tmp_path):
+    got = run(tmp_path, TRAINING + "print('no loss')")
+    assert (got.code, got.report["outcome"]) == (0, "unwatched") and "optimizer" in got.report["reason"], got.told()
+
+
+def test_steps_without_any_loss(tmp_path):
+    got = run(tmp_path, TRAINING + "for _ in range(3): opt.step()\nprint('ended')")
+    assert (got.code, got.out, got.alarms) == (0, "ended\n", []), got.told()
+
+
+READ_ONLY = TRAIN.format(end="pass")
+
+
+@pytest.mark.parametrize("where", [("--runs", "blocked/runs"), ("--report", "blocked/report.json")])
+def test_a_place_that_cannot_be_written_is_a_warning_and_training_goes_on(tmp_path, where):
+    (tmp_path / "blocked").write_text("a file, where a directory is wanted")
+    write_script(tmp_path, READ_ONLY)
+    got = finitude(tmp_path, "run", *where, "train.py")
+    assert (got.code, got.out) == (0, "ended\n"), got.told()
+    assert got.err.count("finitude: warning: cannot ") == 1 and "blocked" in got.err
+    assert got.err.splitlines()[-1].startswith("finitude: 6 steps watched")
+
+
+def test_an_alarm_is_still_told_where_nothing_can_be_written(tmp_path):
+    (tmp_path / "blocked").write_text("")
+    text = TRAINING + "(loss_of(batches[0]) * NAN).backward()\nopt.step()"
+    got = run(tmp_path, text, "--runs", "blocked/runs", "--on-alarm", "raise")
+    assert got.code == 1 and "NonFiniteError" in got.err
+    got.the_alarm()
+
+
+USAGE = {
+    "an unknown option": (["run", "--on-alram", "skip", "t.py"], "--on-alarm"),
+    "an unknown value": (["run", "--on-alarm", "skp", "t.py"], "skip"),
+    "an unknown level": (["run", "--level=trcae", "t.py"], "trace"),
+    "an unknown word": (["rnu", "t.py"], "run"),
+    "a script without the word": (["train.py"], "finitude run train.py"),
+    "a number that is none": (["run", "--max-skips", "many", "t.py"], "whole number"),
+    "a negative number": (["run", "--max-skips", "-1", "t.py"], "negative"),
+    "an option without its value": (["run", "--report"], "value"),
+    "nothing to run": (["run"], "script.py"),
+    "a module without a name": (["run", "-m"], "module"),
+    "a config file that is not there": (["run", "--config", "none.toml", "t.py"], "none.toml"),
+}
+
+
+@pytest.mark.parametrize("words, named", USAGE.values(), ids=USAGE)
+def test_a_usage_error_names_what_is_meant(tmp_path, words, named):
+    write_script(tmp_path, "print('must not run')", "t.py")
+    got = finitude(tmp_path, *words)
+    assert got.code == 2 and got.out == "" and named in got.err, got.told()
+    assert got.err.startswith("finitude: ")
+
+
+CONFIG = "import finitude; c = finitude.watch()._session.config; print(c.on_alarm, c.max_skips, c.runs)"
+
+
+def test_command_line_wins_over_environment_over_file(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.finitude]\non-alarm = "warn"\nmax_skips = 3\nruns = "from-file"\n')
+    env = {"FINITUDE_ON_ALARM": "skip", "FINITUDE_MAX_SKIPS": "4"}
+    assert run(tmp_path, CONFIG).out == "warn 3 from-file\n"
+    assert run(tmp_path, CONFIG, env=env).out == "skip 4 from-file\n"
+    assert run(tmp_path, CONFIG, "--on-alarm", "raise", env=env).out == "raise 4 from-file\n"
+    (tmp_path / "other.toml").write_text('max-skips = 7\n')
+    assert run(tmp_path, CONFIG, "--config", "other.toml").out == "stop 7 finitude-runs\n"
+
+
+@pytest.mark.parametrize("key, near", [('on_alram = "skip"', "on_alarm"), ('level = "gaet"', "gate")])
+def test_an_unknown_key_or_value_in_a_file_is_a_usage_error(tmp_path, key, near):
+    (tmp_path / "pyproject.toml").write_text(f"[tool.finitude]\n{key}\n")
+    got = run(tmp_path, "print('must not run')")
+    assert got.code == 2 and got.out == "" and near in got.err and "pyproject.toml" in got.err, got.told()
+
+
+def test_a_wrong_value_in_the_environment_is_a_usage_error(tmp_path):
+    got = run(tmp_path, "print('must not run')", env={"FINITUDE_LEVEL": "gates"})
+    assert got.code == 2 and "FINITUDE_LEVEL" in got.err and "gate" in got.err
+
+
+def test_a_broken_pyproject_file_of_other_tools_is_their_business(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.other\n")
+    assert run(tmp_path, "print('ran')").out == "ran\n"
+
+
+# A debugger or coverage tool set by the script sees the same lines as without us, in the script and nowhere of ours.
+TRACED = """
+import sys, threading
+lines = []
+def tracer(frame, event, arg):
+    if "finitude" in frame.f_code.co_filename: lines.append("ours")
+    if not frame.f_code.co_filename.endswith("train.py"): return None
+    if event == "line": lines.append(frame.f_lineno)
+    return tracer
+{setter}(tracer)
+""" + TRAINING + """
+def work():
+    for i, x in enumerate(batches):
+        opt.zero_grad()
+        loss = loss_of(x)
+        loss.backward()
+        opt.step()
+work()
+{setter}(None)
+print(len(lines), hash(tuple(lines)))
+"""
+
+
+@pytest.mark.parametrize("setter", ["sys.settrace", "sys.setprofile"])
+def test_a_trace_function_sees_the_lines_it_would_see_without_us(tmp_path, setter):
+    text = TRACED.replace("{setter}", setter).replace('lines.append("ours")', 'lines.append(0)')
+    write_script(tmp_path, text)
+    wanted = plain(tmp_path, "train.py", env={"PYTHONHASHSEED": "0"})
+    got = run(tmp_path, None)
+    got.assert_silent()
+    assert got.out == wanted.out and wanted.code == 0
+
+
+def test_an_alarm_under_a_trace_function_is_still_explained(tmp_path):
+    text = TRACED.replace("{setter}", "sys.settrace").replace("loss.backward()", "(loss * (NAN if i == 3 else 1)).backward()")
+    got = run(tmp_path, text)
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun"]) == (3, "persistent") and alarm["births"][0]["line"], got.told()
+    assert "settrace" not in got.err and got.code == 1
+
+
+def test_a_fresh_process_behaves_as_the_forked_ones_of_these_tests(tmp_path):
+    write_script(tmp_path, NEVER_TRAINS["exits with a text"])
+    got = run(tmp_path, None, cold=True)
+    wanted = plain(tmp_path, "train.py")
+    assert (got.code, got.out, without_closing_line(got.err)) == (wanted.code, wanted.out, wanted.err)
+    assert got.report["outcome"] == "unwatched" and sys.executable and os.path.isabs(got.report["script"])

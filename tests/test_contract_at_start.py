@@ -1,0 +1,74 @@
+"""What is not finite before the first step: corrupted state, or an intended constant that nobody hears of."""
+
+import pytest
+from helpers import training
+
+LOOP = """
+norm = nn.BatchNorm1d(3)
+net = nn.Sequential(model, norm)
+opt = torch.optim.Adam(net.parameters(), lr=0.01)
+{setting}
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    (net(x) - 1).pow(2).mean().backward()
+    opt.step()
+print("ended", finite())
+"""
+
+LOADED = """
+saved = opt.state_dict()
+saved["state"] = {{0: {{"step": torch.tensor(3.0), "exp_avg": torch.zeros(3, 4), "exp_avg_sq": torch.full((3, 4), {value})}}}}
+opt.load_state_dict(saved)
+"""
+
+CORRUPTED = {
+    "a NaN in a parameter": ("with torch.no_grad(): model.weight[1, 2] = NAN", "parameter", "0.weight"),
+    "an Inf in a parameter": ("with torch.no_grad(): model.bias[0] = INF", "parameter", "0.bias"),
+    "a NaN in loaded optimizer state": (LOADED.format(value="NAN"), "state", "0.weight.exp_avg_sq"),
+    "a NaN in a running mean": ("norm.running_mean[1] = NAN", "buffer", "1.running_mean"),
+    "a NaN in a running variance": ("norm.running_var[1] = NAN; net.eval()", "buffer", "1.running_var"),
+}
+
+
+@pytest.mark.parametrize("setting, kind, name", CORRUPTED.values(), ids=CORRUPTED)
+def test_corrupted_state_alarms_before_step_0(tmp_path, setting, kind, name):
+    got = training(tmp_path, LOOP.format(setting=setting))
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["sink"]) == (0, {"kind": kind, "name": name}), got.told()
+    assert alarm["cause"]["class"] == "corrupted-state" and got.code == 1
+    assert alarm["births"][0]["phase"] == "state"
+
+
+INTENDED = {
+    "a registered mask of -Inf": "net.register_buffer('mask', torch.full((8, 8), -INF).triu(1))",
+    "a registered buffer of NaN that marks what is missing": "net.register_buffer('missing', torch.full((3,), NAN))",
+    "an observer's bounds": "net.register_buffer('low', torch.tensor(INF)); net.register_buffer('high', torch.tensor(-INF))",
+    "a frozen parameter of -Inf": "net.frozen = nn.Parameter(torch.full((3,), -INF), requires_grad=False)",
+    "good loaded state": LOADED.format(value="0.5"),
+    "nothing": "pass",
+}
+
+
+@pytest.mark.parametrize("setting", INTENDED.values(), ids=INTENDED)
+def test_intended_values_at_the_start_are_silent(tmp_path, setting):
+    training(tmp_path, LOOP.format(setting=setting)).assert_silent()
+
+
+def test_state_that_is_replaced_before_the_first_step_is_silent(tmp_path):
+    training(tmp_path, LOOP.format(setting="model.weight.data.fill_(NAN); nn.init.zeros_(model.weight)")).assert_silent()
+
+
+def test_a_running_mean_that_a_batch_poisons_later_alarms_even_when_loss_and_gradients_are_finite(tmp_path):
+    got = training(tmp_path, """
+        norm = nn.BatchNorm1d(4)
+        net = nn.Sequential(model, norm) if False else model
+        net.norm = norm
+        for i, x in enumerate(batches):
+            opt.zero_grad()
+            if i == 3:
+                norm(x * NAN)        # its output is thrown away; its running statistics stay
+            loss_of(x).backward()
+            opt.step()
+        """)
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["sink"]) == (3, {"kind": "buffer", "name": "norm.running_mean"}), got.told()

@@ -1,0 +1,110 @@
+"""Optimizers that are given a closure, line searches, and sparse gradients."""
+
+import pytest
+from helpers import training
+
+LINE_SEARCH = """
+w = torch.tensor([3.0], requires_grad=True)
+opt = torch.optim.LBFGS([w], lr=1.0, max_iter=8, line_search_fn={search})
+values = []
+for i in range(3):
+    def closure():
+        opt.zero_grad()
+        loss = {loss}
+        loss.backward()
+        values.append(loss.item())
+        return loss
+    opt.step(closure)
+print("ended", bool(torch.isfinite(w).all()), any(v != v or abs(v) == INF for v in values))
+"""
+
+
+def test_evaluations_of_a_line_search_that_overflow_are_silent(tmp_path):
+    # exp overflows at the first trial point, far beyond; the search then comes back.
+    got = training(tmp_path, LINE_SEARCH.format(search="'strong_wolfe'", loss="(w - 200 * (len(values) == 1)).pow(2).exp().sum()"))
+    assert got.out == "ended True True\n", got.told()
+    got.assert_silent()
+    assert got.watched["steps"] == 3
+
+
+def test_a_nan_loss_that_a_line_search_returns_alarms(tmp_path):
+    got = training(tmp_path, LINE_SEARCH.format(search="None", loss="w.pow(2).sum() * (NAN if i == 1 else 1.0)"))
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["optimizer"], alarm["sink"]["kind"], alarm["weights"]) == (1, "LBFGS", "loss", "clean"), got.told()
+
+
+def test_a_healthy_line_search_is_silent_and_one_step_is_one_step(tmp_path):
+    got = training(tmp_path, LINE_SEARCH.format(search="'strong_wolfe'", loss="(w - 1).pow(2).sum()"))
+    got.assert_silent()
+    assert got.watched["steps"] == 3
+
+
+CLOSURE = """
+opt = torch.optim.{make}
+for i, x in enumerate(batches):
+    def closure():
+        opt.zero_grad()
+        loss = loss_of(x)
+        if i == {bad}: loss = loss * NAN
+        loss.backward()
+        return loss
+    opt.step({argument})
+print("ended", finite())
+"""
+
+
+@pytest.mark.parametrize("argument", ["closure", "closure=closure"])
+@pytest.mark.parametrize("make", ["SGD(model.parameters(), lr=0.1, momentum=0.9)", "Adam(model.parameters())"])
+def test_a_nan_loss_in_a_closure_of_a_plain_optimizer_alarms(tmp_path, make, argument):
+    alarm = training(tmp_path, CLOSURE.format(make=make, bad=3, argument=argument)).the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean")
+
+
+def test_a_healthy_closure_is_silent(tmp_path):
+    got = training(tmp_path, CLOSURE.format(make="Adam(model.parameters())", bad=-1, argument="closure"))
+    got.assert_silent()
+    assert got.watched["steps"] == 6
+
+
+def test_skipping_a_bad_closure_leaves_the_weights_finite(tmp_path):
+    got = training(tmp_path, CLOSURE.format(make="Adam(model.parameters())", bad=3, argument="closure"),
+                   "--on-alarm", "skip", "--level", "trace")
+    assert (got.code, got.out, got.the_alarm()["step"]) == (0, "ended True\n", 3), got.told()
+
+
+SPARSE = """
+table = nn.Embedding(10, 4, sparse=True)
+opt = torch.optim.{make}(table.parameters(), lr=0.01)
+for i in range(5):
+    opt.zero_grad()
+    rows = table(torch.tensor([1, 2, 2, 7]))
+    {fault}
+    rows.pow(2).mean().backward()
+    opt.step()
+print("ended", bool(torch.isfinite(table.weight).all()))
+"""
+
+# The gradient of the second and third look-up is bad though the loss is not: row 2 after coalescing.
+ONE_ROW = "if i == 3: rows.register_hook(lambda g: torch.where(torch.arange(4)[:, None] == 2, {value}, g))"
+
+
+@pytest.mark.parametrize("make", ["SparseAdam", "SGD", "Adagrad"])
+@pytest.mark.parametrize("value", ["NAN", "INF"])
+def test_a_bad_row_of_a_sparse_gradient_alarms(tmp_path, make, value):
+    alarm = training(tmp_path, SPARSE.format(make=make, fault=ONE_ROW.format(value=value))).the_alarm()
+    assert (alarm["step"], alarm["sink"], alarm["weights"]) == (3, {"kind": "gradient", "name": "weight"}, "clean")
+
+
+@pytest.mark.parametrize("make", ["SparseAdam", "SGD", "Adagrad"])
+def test_healthy_sparse_gradients_are_silent(tmp_path, make):
+    got = training(tmp_path, SPARSE.format(make=make, fault="pass"))
+    got.assert_silent()
+    assert got.watched["gradients_scanned"] == 5
+
+
+def test_sparse_gradients_are_judged_after_coalescing(tmp_path):
+    # Two finite contributions to row 2 whose sum is beyond float32.
+    fault = "if i == 3: rows.register_hook(lambda g: g * 0 + 3e38)"
+    got = training(tmp_path, SPARSE.format(make="SparseAdam", fault=fault))
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "gradient", "clean"), got.told()

@@ -1,0 +1,102 @@
+"""GradScaler: its calibration skips are normal work; a loss that is not finite before scaling is not."""
+
+from helpers import training
+
+LOOP = """
+import warnings
+scaler = torch.amp.GradScaler("cpu", init_scale={scale}, growth_interval={interval})
+applied = 0
+for i in range({steps}):
+    opt.zero_grad()
+    x = batches[i % 6]
+    loss = loss_of(x)
+    {fault}
+    scaler.scale(loss).backward()
+    {unscale}
+    scaler.step(opt)
+    scaler.update()
+print("ended", finite(), scaler.get_scale())
+"""
+
+
+def loop(scale="2.0**16", interval=2000, steps=6, fault="pass", unscale="pass"):
+    return LOOP.format(scale=scale, interval=interval, steps=steps, fault=fault, unscale=unscale)
+
+
+CLIP = "scaler.unscale_(opt); nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+# Finite before scaling; times 1e38 the scaled loss and its gradients overflow until the scale has come down.
+TOO_LARGE = "1e38"
+
+
+def test_calibration_skips_are_silent_and_counted(tmp_path):
+    got = training(tmp_path, loop(scale=TOO_LARGE, steps=12, fault="loss = loss * 100"))
+    got.assert_silent()
+    skips = got.watched["scaler_skips"]
+    assert skips > 0 and got.watched["steps"] + skips == 12, got.told()
+    assert f"{skips} skipped by the GradScaler" in got.err
+
+
+def test_calibration_skips_with_unscaling_and_clipping_are_silent(tmp_path):
+    got = training(tmp_path, loop(scale=TOO_LARGE, steps=12, fault="loss = loss * 100", unscale=CLIP))
+    got.assert_silent()
+    assert got.watched["scaler_skips"] > 0 and got.watched["steps"] + got.watched["scaler_skips"] == 12
+
+
+def test_a_scaler_that_never_skips_is_silent(tmp_path):
+    got = training(tmp_path, loop())
+    got.assert_silent()
+    assert (got.watched["steps"], got.watched["scaler_skips"]) == (6, 0)
+
+
+def test_a_disabled_scaler_is_as_if_it_were_not_there(tmp_path):
+    training(tmp_path, loop().replace('"cpu", ', '"cpu", enabled=False, ')).assert_silent()
+    got = training(tmp_path, loop(fault="if i == 2: loss = loss * NAN").replace('"cpu", ', '"cpu", enabled=False, '))
+    assert got.the_alarm()["step"] == 2
+
+
+def test_an_unscaled_loss_that_is_not_finite_alarms_at_once(tmp_path):
+    alarm = training(tmp_path, loop(fault="if i == 3: loss = loss * NAN")).the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean")
+
+
+def test_an_unscaled_loss_that_is_not_finite_alarms_at_once_with_unscaling(tmp_path):
+    alarm = training(tmp_path, loop(fault="if i == 3: loss = loss * INF", unscale=CLIP)).the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "loss", "clean")
+
+
+def test_one_skip_for_bad_gradients_of_a_finite_loss_is_the_scaler_at_work(tmp_path):
+    got = training(tmp_path, loop(fault="if i == 3: loss = loss + 0 * ENDLESS_SLOPE"))
+    got.assert_silent()
+    assert (got.watched["steps"], got.watched["scaler_skips"]) == (5, 1)
+
+
+def test_twenty_skips_in_a_row_are_silent(tmp_path):
+    got = training(tmp_path, loop(scale="2.0**60", steps=26, fault="if i < 20: loss = loss + 0 * ENDLESS_SLOPE"))
+    got.assert_silent()
+    assert (got.watched["steps"], got.watched["scaler_skips"]) == (6, 20)
+
+
+def test_more_than_twenty_skips_in_a_row_alarm(tmp_path):
+    got = training(tmp_path, loop(scale="2.0**60", steps=26, fault="loss = loss + 0 * ENDLESS_SLOPE"))
+    alarm = got.the_alarm()
+    assert (alarm["cause"]["class"], alarm["weights"], got.code) == ("loss-scale-misuse", "clean", 1), got.told()
+    assert got.watched["steps"] == 0
+
+
+def test_skips_with_good_steps_between_do_not_add_up(tmp_path):
+    got = training(tmp_path, loop(scale="2.0**60", steps=40, fault="if i % 10: loss = loss + 0 * ENDLESS_SLOPE"))
+    got.assert_silent()
+    assert (got.watched["steps"], got.watched["scaler_skips"]) == (4, 36)
+
+
+def test_a_scale_that_falls_below_one_alarms(tmp_path):
+    got = training(tmp_path, loop(scale="4.0", steps=12, fault="loss = loss + 0 * ENDLESS_SLOPE"))
+    assert got.the_alarm()["cause"]["class"] == "loss-scale-misuse", got.told()
+
+
+def test_a_vetoed_step_leaves_scale_and_stages_so_that_training_goes_on(tmp_path):
+    got = training(tmp_path, loop(fault="if i == 3: loss = loss * NAN", unscale=CLIP),
+                   "--on-alarm", "skip", "--level", "trace")
+    # As if the loop body had said `continue`: the scaler neither backs off nor counts towards growth.
+    assert (got.code, got.out) == (0, "ended True 65536.0\n"), got.told()
+    assert got.the_alarm()["step"] == 3

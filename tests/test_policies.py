@@ -1,0 +1,125 @@
+"""What is done about a bad step: stop, skip, warn, raise, and their limits."""
+
+import pytest
+from helpers import TRAINING, run
+
+LOOP = TRAINING + """
+import math
+for i, x in enumerate(batches * 3):
+    opt.zero_grad()
+    loss = loss_of(x)
+    if i in BAD: loss = loss * NAN
+    loss.backward()
+    opt.step()
+    print(i)
+print("ended", finite())
+"""
+
+
+def loop(*bad):
+    return LOOP.replace("BAD", repr(tuple(bad)))
+
+
+def test_stop_explains_the_step_and_raises_out_of_step(tmp_path):
+    got = run(tmp_path, loop(4))
+    assert (got.code, got.out) == (1, "0\n1\n2\n3\n"), got.told()
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["weights"]) == (4, "persistent", "rewind", "clean")
+    assert "loss * NAN" in alarm["births"][0]["source"]
+    trace = got.err[got.err.index("Traceback"):].splitlines()
+    assert trace[-1].startswith("finitude.errors.NonFiniteError: ") or trace[-1].startswith("finitude.NonFiniteError: ")
+    assert any("opt.step()" in line for line in trace)
+
+
+def test_stop_is_what_happens_unless_told_otherwise(tmp_path):
+    assert run(tmp_path, loop(4)).alarms[0]["policy"] == "stop"
+
+
+def test_raise_stops_at_once_and_runs_nothing_again(tmp_path):
+    got = run(tmp_path, loop(4), "--on-alarm", "raise")
+    assert (got.code, got.out) == (1, "0\n1\n2\n3\n"), got.told()
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["weights"]) == (4, "not-run", "none", "clean")
+
+
+def test_warn_reports_and_applies_the_step(tmp_path):
+    got = run(tmp_path, loop(16), "--on-alarm", "warn", "--level", "trace")
+    assert got.code == 0 and got.out.endswith("17\nended False\n"), got.told()
+    first = got.alarms[0]
+    assert (first["step"], first["weights"], first["policy"]) == (16, "damaged", "warn")
+    # The weights are NaN from then on, so the step after it is bad as well.
+    assert [a["step"] for a in got.alarms] == [16, 17]
+
+
+def test_skip_leaves_bad_steps_out_and_numbers_them(tmp_path):
+    got = run(tmp_path, loop(2, 5, 9), "--on-alarm", "skip")
+    assert got.code == 0 and got.out.endswith("17\nended True\n"), got.told()
+    assert [a["step"] for a in got.alarms] == [2, 5, 9] and {a["weights"] for a in got.alarms} == {"clean"}
+    assert got.watched["steps"] == 18 and got.watched["backward_calls"] == 18, got.told()
+
+
+def test_skip_stops_after_max_skips_in_a_row(tmp_path):
+    got = run(tmp_path, loop(*range(3, 18)), "--on-alarm", "skip", "--max-skips", "4", "--level", "trace")
+    assert got.code == 1 and "NonFiniteError" in got.err, got.told()
+    assert got.out.splitlines() == [str(i) for i in range(3 + 4)]
+    assert [a["step"] for a in got.alarms] == [3, 4, 5, 6, 7]
+
+
+def test_skip_stops_after_ten_in_a_row_unless_told_otherwise(tmp_path):
+    got = run(tmp_path, loop(*range(3, 18)), "--on-alarm", "skip", "--level", "trace")
+    assert got.code == 1 and got.out.splitlines() == [str(i) for i in range(3 + 10)], got.told()
+
+
+def test_a_good_step_between_starts_the_count_again(tmp_path):
+    got = run(tmp_path, loop(1, 2, 4, 5, 7, 8), "--on-alarm", "skip", "--max-skips", "2", "--level", "trace")
+    assert got.code == 0 and got.out.endswith("ended True\n"), got.told()
+    assert [a["step"] for a in got.alarms] == [1, 2, 4, 5, 7, 8]
+
+
+def test_max_skips_of_zero_stops_at_the_first(tmp_path):
+    got = run(tmp_path, loop(3), "--on-alarm", "skip", "--max-skips", "0", "--level", "trace")
+    assert got.code == 1 and got.out.splitlines() == ["0", "1", "2"], got.told()
+
+
+def test_rollback_leaves_the_step_out_like_skip(tmp_path):
+    got = run(tmp_path, loop(3), "--on-alarm", "rollback", "--level", "trace")
+    assert got.code == 0 and got.out.endswith("ended True\n"), got.told()
+    assert got.the_alarm()["weights"] == "clean"
+
+
+CATCH = TRAINING + """
+import finitude
+caught = []
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    loss = loss_of(x)
+    if i in (2, 4): loss = loss * NAN
+    loss.backward()
+    try:
+        opt.step()
+    except FloatingPointError as e:
+        caught.append(e)
+print([type(e) is finitude.NonFiniteError for e in caught], [e.report["step"] for e in caught],
+      [e.report["sink"]["kind"] for e in caught], finite())
+"""
+
+
+@pytest.mark.parametrize("policy", ["stop", "raise"])
+def test_the_error_is_a_floating_point_error_with_the_report_and_comes_again_when_swallowed(tmp_path, policy):
+    got = run(tmp_path, CATCH, "--on-alarm", policy)
+    assert (got.code, got.out) == (0, "[True, True] [2, 4] ['loss', 'loss'] True\n"), got.told()
+    assert [a["step"] for a in got.alarms] == [2, 4]
+
+
+def test_a_stopped_run_looks_like_an_unwatched_one_up_to_the_alarm(tmp_path):
+    got = run(tmp_path, loop(4))
+    healthy = run(tmp_path, loop())
+    assert healthy.out.startswith(got.out)
+    assert got.err.startswith("finitude: step 4 stopped before the optimizer: loss is NaN")
+
+
+def test_what_the_second_run_prints_is_not_seen(tmp_path):
+    text = loop(4).replace("opt.zero_grad()", "opt.zero_grad(); print('in', i, flush=True); sys.stderr.write('to stderr\\n')")
+    got = run(tmp_path, "import sys" + text)
+    assert got.out.splitlines() == [line for i in range(5) for line in (f"in {i}", str(i))][:9], got.told()
+    assert got.err.count("to stderr") == 5 and got.alarms[0]["rerun_by"] == "rewind"
