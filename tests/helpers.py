@@ -240,8 +240,9 @@ def _end(code):
     """The end of an interpreter, but for taking torch apart, which costs a second: threads, exit functions, streams."""
     threading._shutdown()
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            stream.flush()
     return code & 0xFF
 
 

@@ -108,7 +108,26 @@ print([type(e) is finitude.NonFiniteError for e in caught], [e.report["step"] fo
 def test_the_error_is_a_floating_point_error_with_the_report_and_comes_again_when_swallowed(tmp_path, policy):
     got = run(tmp_path, CATCH, "--on-alarm", policy)
     assert (got.code, got.out) == (0, "[True, True] [2, 4] ['loss', 'loss'] True\n"), got.told()
-    assert [a["step"] for a in got.alarms] == [2, 4]
+    assert [(a["step"], a["micro_batch"]) for a in got.alarms] == [(2, 0), (4, 0)]
+
+
+@pytest.mark.parametrize("policy", ["stop", "raise"])
+def test_buffers_are_put_back_before_the_error_is_raised(tmp_path, policy):
+    # A script that catches it and writes a last checkpoint must not save poisoned running statistics.
+    got = run(tmp_path, TRAINING + """
+net = nn.Sequential(nn.BatchNorm1d(4), model)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+    (net(x * (NAN if i == 3 else 1)) - 1).pow(2).mean().backward()
+    try:
+        opt.step()
+    except FloatingPointError:
+        print(i, [k for k, v in net.state_dict().items() if not torch.equal(v, before[k])])
+        break
+""", "--on-alarm", policy)
+    assert (got.code, got.out) == (0, "3 []\n"), got.told()
 
 
 def test_a_stopped_run_looks_like_an_unwatched_one_up_to_the_alarm(tmp_path):

@@ -5,7 +5,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
 apt_demo=(g++ cmake ninja-build libhwy-dev nlohmann-json3-dev)
-apt_test=(libgtest-dev libgmock-dev librapidcheck-dev)
+apt_test=(libcli11-dev libgtest-dev libgmock-dev librapidcheck-dev)
 
 supported() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
 

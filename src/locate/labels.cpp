@@ -299,7 +299,8 @@ void Sweep::judge(OpId id, const Write& write, Kinds kinds, Event* event) {
   const bool optimizer = op.phase == Phase::kOptimizer && (!moves || scalar_kinds != 0);
   const bool new_inf = is_monotone(op) && (kinds & ~in_kinds & ~scalar_kinds) != 0;
   if (nothing_before || new_nan || computed_nan || optimizer || new_inf ||
-      (scalar_kinds == 0 && !write.assumed && grew(op, {flow_.sources.data() + reads.begin, reads.count}, *write.use))) {
+      (scalar_kinds == 0 && !write.assumed &&
+       grew(op, {flow_.sources.data() + reads.begin, reads.count}, *write.use))) {
     event->label = damage;
     event->birth = true;
     return;
