@@ -111,13 +111,14 @@ print(w.report()["watched"]["steps"])
     got.assert_silent()
 
 
+# The logarithm of -1 is NaN with a finite derivative: the loss is bad, the weights are in no danger.
 ALLOW = TRAINING + """
 import finitude
 finitude.allow({what}, reason="a scheduled dead batch")
 for i, x in enumerate(batches):
     opt.zero_grad()
     loss = loss_of(x)
-    if i in {when}: loss = (loss * 0).log()
+    if i in {when}: loss = (loss * 0 - 1).log()
     loss.backward()
     opt.step()
 print("ended")
@@ -134,7 +135,7 @@ def test_an_allowed_birth_is_no_alarm(tmp_path, what):
 
 def test_a_birth_elsewhere_is_still_an_alarm_and_the_unused_allowance_is_listed(tmp_path):
     got = run(tmp_path, ALLOW.format(what="op='sqrt'", when=(2,)), "--level", "trace")
-    assert got.the_alarm()["step"] == 2 and got.code == 1
+    assert got.the_alarm()["step"] == 2
     assert any("sqrt" in text and "a scheduled dead batch" in text for text in got.watched["not_watched"]), got.told()
 
 
@@ -149,7 +150,7 @@ def test_an_allowed_module_is_no_alarm_elsewhere_it_is(tmp_path, known, unknown)
     text = TRAINING + """
 import finitude
 class Dead(nn.Module):
-    def forward(self, x): return (x * 0).log()
+    def forward(self, x): return (x * 0 - 1).log()
 class Net(nn.Module):
     def __init__(self):
         super().__init__()

@@ -267,7 +267,7 @@ def test_a_trace_function_sees_the_lines_it_would_see_without_us(tmp_path, sette
     wanted = plain(tmp_path, "train.py")
     got = run(tmp_path, None)
     got.assert_silent()
-    assert got.out == wanted.out and wanted.code == 0 and len(wanted.out) > 100
+    assert got.out == wanted.out and wanted.code == 0 and wanted.out.count(",") > 5
 
 
 def test_an_alarm_under_a_trace_function_is_still_explained(tmp_path):

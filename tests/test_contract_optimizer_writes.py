@@ -102,8 +102,8 @@ def test_a_learning_rate_that_overflows_the_weights_alarms(tmp_path):
     got = training(tmp_path, """
         for i, x in enumerate(batches):
             opt.zero_grad()
-            loss_of(x).backward()
-            if i == 3: opt.param_groups[0]["lr"] = 3e38 * 1e3
+            loss_of(x, 1000.0).backward()
+            if i == 3: opt.param_groups[0]["lr"] = 3e38
             opt.step()
         """)
     alarm = got.the_alarm()

@@ -49,6 +49,7 @@ def watch(model=None, optimizer=None, **options):
     else:
         session, owner = Session(config.load(options)), True
         _cold.session = session
+        _native.reset()
         install.install()
         if session.config.level == "trace":
             _native.set_trace_level(True)

@@ -27,8 +27,10 @@ class _Once:
 
     def __call__(self):
         result = self.closure()
-        if _native.judge(self.optimizer) and self.session.on_window(self.optimizer):
-            _native.count_step(self.optimizer)
+        verdict = self.session.on_window(self.optimizer) if _native.judge(self.optimizer) else None
+        if verdict:
+            if verdict is True:
+                _native.count_step(self.optimizer)
             _native.close_window(self.optimizer)
             _native.veto(self.optimizer)
         else:

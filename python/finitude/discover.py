@@ -50,9 +50,13 @@ def roots(optimizer):
 
 
 def buffers(optimizer):
-    """(name, tensor) of every buffer of the optimizer's modules, and of modules averaged from them (EMA)."""
+    """(name, tensor) of every buffer of the optimizer's modules. Averaged models are not among them: they change after
+    the step, so the state before it is not theirs to go back to; their update is held instead."""
+    averaged = averaged_models(optimizer)
     out, seen = [], set()
-    for module in roots(optimizer) + averaged_models(optimizer):
+    for module in roots(optimizer):
+        if any(module is a for a in averaged):
+            continue
         for name, buffer in module.named_buffers():
             if buffer is not None and id(buffer) not in seen:
                 seen.add(id(buffer))

@@ -1,47 +1,53 @@
-"""Keeps schedulers and averaged models from moving for a step that was not applied."""
+"""Keeps schedulers, averaged models and scalers from moving for a step that was not applied.
+
+Held by class, not by instance: an attribute on a scheduler would end up in its state_dict.
+"""
+
+import functools
 
 from . import _native, discover
 
 
 class Holds:
     def __init__(self):
-        self._held = []
-        self.names = []
+        self._held = {}        # (id(object), method name) -> object
+        self._patched = []     # (class, method name, original)
 
     def hold(self, optimizer):
-        """Until `release`: their step()/update_parameters() do nothing."""
-        for target, name in [(s, "step") for s in discover.schedulers(optimizer)] + [
-            (m, "update_parameters") for m in discover.averaged_models(optimizer)
-        ]:
-            if any(t is target for t, _, _ in self._held):
-                continue
-            had = target.__dict__.get(name)
-            target.__dict__[name] = lambda *args, **kwargs: None
-            self._held.append((target, name, had))
-            self.names.append(type(target).__name__)
+        """Until `release`: their step() and update_parameters() do nothing."""
+        for scheduler in discover.schedulers(optimizer):
+            self._hold(scheduler, "step", None)
+        for averaged in discover.averaged_models(optimizer):
+            self._hold(averaged, "update_parameters", None)
 
     def hold_scaler(self, scaler):
         """A held GradScaler.update keeps scale and growth tracker, and clears the per-optimizer stages, which the next
         unscale_ insists on."""
-        if scaler is None or any(t is scaler for t, _, _ in self._held):
+        if scaler is not None:
+            self._hold(scaler, "update", lambda s: s._per_optimizer_states.clear())
+
+    def _hold(self, target, name, instead):
+        self._held[id(target), name] = target
+        owner = next((c for c in type(target).__mro__ if name in c.__dict__), None)
+        if owner is None or any(c is owner and n == name for c, n, _ in self._patched):
             return
-        had = scaler.__dict__.get("update")
-        scaler.__dict__["update"] = lambda new_scale=None: scaler._per_optimizer_states.clear()
-        self._held.append((scaler, "update", had))
-        self.names.append(type(scaler).__name__)
+        original = owner.__dict__[name]
+
+        @functools.wraps(original)
+        def method(this, *args, **kwargs):
+            if (id(this), name) in self._held:
+                return instead(this) if instead else None
+            return original(this, *args, **kwargs)
+
+        self._patched.append((owner, name, original))
+        setattr(owner, name, method)
 
     def release(self):
-        while self._held:
-            target, name, had = self._held.pop()
-            if had is None:
-                target.__dict__.pop(name, None)
-            else:
-                target.__dict__[name] = had
-        self.names = []
+        self._held.clear()
+        while self._patched:
+            owner, name, original = self._patched.pop()
+            setattr(owner, name, original)
 
     def release_at_next_backward(self):
         if self._held:
             _native.wake_on_backward()
-
-    def __bool__(self):
-        return bool(self._held)

@@ -10,9 +10,9 @@ import types
 class _Ended(Exception):
     """How the program ended: an exit code, or the exception it died of."""
 
-    def __init__(self, code=0, error=None):
+    def __init__(self, code=0, error=None, exit=None):
         super().__init__()
-        self.code, self.error = code, error
+        self.code, self.error, self.exit = code, error, exit
 
 
 def _load(path):
@@ -43,14 +43,22 @@ def run_program(target, is_module):
     """Runs it to its end. Returns the _Ended that says how."""
     try:
         if is_module:
+            import importlib.util
             import runpy
 
+            try:
+                missing = importlib.util.find_spec(target) is None
+            except ImportError:
+                missing = True
+            if missing:
+                sys.stderr.write(f"{sys.executable}: No module named {target}\n")
+                return _Ended(1)
             runpy.run_module(target, run_name="__main__", alter_sys=True)
         else:
             _exec(_load(target), target)
         return _Ended(0)
     except SystemExit as e:
-        return _Ended(e.code)
+        return _Ended(e.code, exit=e)
     except BaseException as e:
         return _Ended(1, e)
 

@@ -140,11 +140,12 @@ class Report:
 
     def closing_line(self, written):
         c = _native.counters()
-        parts = [f"{c['steps']} steps watched", f"{c['gradients_scanned']} gradients scanned"]
+        parts = [f"{c['steps']} step{'' if c['steps'] == 1 else 's'} watched", f"{c['gradients_scanned']} gradients scanned"]
         if c["scaler_skips"]:
             parts.append(f"{c['scaler_skips']} skipped by the GradScaler")
         if c["handled_by_script"]:
-            parts.append(f"{c['handled_by_script']} bad steps handled by the script")
+            n = c["handled_by_script"]
+            parts.append(f"{n} bad step{'s' if n > 1 else ''} handled by the script")
         document = self.document()
         if document["outcome"] == "unwatched":
             parts = [f"not watched: {document['reason']}"]

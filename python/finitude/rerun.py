@@ -39,7 +39,7 @@ def _facts(session, optimizer):
     }))
 
 
-def _name_values(optimizer):
+def _name_values(session, optimizer):
     """Tells the trace what the storages are that it saw."""
     names = discover.names(optimizer)
     for name, p in zip(names, discover.parameters(optimizer)):
@@ -50,6 +50,8 @@ def _name_values(optimizer):
                 _native.trace_name(value, "state", f"{name}.{key}")
     for name, b in discover.buffers(optimizer):
         _native.trace_name(b, "buffer", name)
+    for tensor in session.allowed_tensors:
+        _native.trace_name(tensor, "constant", "allowed")
 
 
 MAX_OPS = 100_000
@@ -61,7 +63,7 @@ def analyse(session, optimizer, sinks, want_ops=0):
     for kind, name, tensor in sinks or ():
         if tensor is not None and not _native.is_finite(tensor):
             _native.trace_sink(kind, name, tensor)
-    _name_values(optimizer)
+    _name_values(session, optimizer)
     findings = json.loads(_native.analyse(_facts(session, optimizer), want_ops))
     _native.trace_clear()
     return findings
@@ -208,24 +210,49 @@ def _sinks_now(optimizer):
     return sinks
 
 
-def pending_window(session):
-    """The optimizer, alarm and sinks of a window that holds a non-finite loss or gradient, or None."""
+def watched_optimizers():
     import gc
 
-    for optimizer in [o for o in gc.get_objects() if issubclass(type(o), torch.optim.Optimizer)]:
-        if not _native.is_registered(optimizer):
-            continue
+    found = [o for o in gc.get_objects() if issubclass(type(o), torch.optim.Optimizer)]
+    return [o for o in found if _native.is_registered(o)]
+
+
+def pending_window(session):
+    """The optimizer, alarm and sinks of a window that holds a non-finite loss or gradient, or None."""
+    for optimizer in watched_optimizers():
         window = _native.window(optimizer)
         losses = [l for l in window["losses"] if l["bad"] and l["owned"]]
         sinks = _sinks_now(optimizer)
         if not losses and not sinks:
             continue
-        kind, name = ("loss", "loss") if losses else ("gradient", sinks[0][1])
+        kind, name = ("loss", "loss") if losses else sinks[0][:2]
         alarm = session._new_alarm(optimizer, kind, name)
         alarm["loss"] = number(float(losses[0]["value"])) if losses else None
-        alarm["text"] = "loss is not finite" if losses else f"gradient of {name} is not finite"
+        alarm["text"] = "loss is not finite" if losses else f"{kind} {name} is not finite"
         alarm["optimizer_ordinal"] = window["ordinal"]
         return optimizer, alarm, sinks
+    return None
+
+
+def loss_in_frames(session, error):
+    """A script that checks its loss before backward and gives up: the loss is a variable of the frames that raised."""
+    optimizers = watched_optimizers()
+    traceback = getattr(error, "__traceback__", None)
+    frames = []
+    while traceback is not None:
+        frames.append(traceback.tb_frame)
+        traceback = traceback.tb_next
+    for frame in reversed(frames):
+        if discover.is_library(frame.f_code.co_filename):
+            continue
+        for name, value in list(frame.f_locals.items()):
+            if isinstance(value, torch.Tensor) and value.grad_fn is not None and value.numel() == 1 and \
+                    not _native.is_finite(value) and optimizers:
+                alarm = session._new_alarm(optimizers[0], "loss", name)
+                alarm["loss"] = number(float(value.detach()))
+                alarm["text"] = f"{name} is not finite and was not given to backward"
+                alarm["optimizer_ordinal"] = _native.window(optimizers[0])["ordinal"]
+                return optimizers[0], alarm, [("loss", name, value)]
     return None
 
 
@@ -330,8 +357,8 @@ class Target:
         if self.order["written"] and self._is_mine(optimizer, after=1):
             self.finish(session, optimizer, sinks)
 
-    def program_ended(self, session):
-        found = pending_window(session) if not self.finished else None
+    def program_ended(self, session, error):
+        found = (pending_window(session) or loss_in_frames(session, error)) if not self.finished else None
         if found is not None:
             self.finish(session, found[0], found[2])
         os._exit(3)

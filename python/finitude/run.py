@@ -1,5 +1,6 @@
 """`finitude run`: watch a program from its first line to its last, then report."""
 
+import functools
 import os
 import random
 import signal
@@ -41,20 +42,24 @@ def _unwatched(why):
 
 def main(settings, is_module, target, arguments, command):
     """Runs it. Ends by SystemExit (or by the program's own signal); never returns."""
+    sys.argv = [target if not is_module else "-m", *arguments]
+    session = _watch(settings, is_module, target, command)
     if not is_module:
         code = launch.check_script(target)
         if code is not None:
+            if session is not None:
+                session.failed(f"{target} cannot be run")
+                session.end()
             sys.exit(code)
-    sys.argv = [target if not is_module else "-m", *arguments]
     if is_module:
         sys.path.insert(0, os.getcwd())
     elif os.path.isdir(target):
+        target = os.path.abspath(target)
         sys.path.insert(0, target)
-    else:
-        sys.path.insert(0, os.path.dirname(os.path.abspath(target)))
-    session = _watch(settings, is_module, target, command)
-    if not is_module and os.path.isdir(target):
         target = os.path.join(target, "__main__.py")
+    else:
+        target = os.path.abspath(target)
+        sys.path.insert(0, os.path.dirname(target))
     ended = launch.run_program(target, is_module)
     if session is not None:
         _end(session, ended)
@@ -94,7 +99,24 @@ def _watch(settings, is_module, target, command):
         _native.set_trace_level(True)
         _native.trace_start()
     _on_sigterm(session)
+    _on_exit_without_unwinding(session)
     return session
+
+
+def _on_exit_without_unwinding(session):
+    """os._exit skips every cleanup; what was seen is written first."""
+    leave = os._exit
+
+    @functools.wraps(leave)
+    def _exit(status):
+        if os.getpid() == session.pid and session.target is None:
+            try:
+                session.end()
+            except Exception:
+                pass
+        leave(status)
+
+    os._exit = _exit
 
 
 def _on_sigterm(session):
@@ -122,7 +144,7 @@ def _end(session, ended):
         if session.pending is not None:
             ended.error, ended.code = session.second_run_lost(), 1
         if ended.error is not None or ended.code not in (None, 0):
-            session.program_raised(ended.error)
+            session.program_raised(ended.error or ended.exit)
         session.end()
     except (KeyboardInterrupt, SystemExit):
         raise

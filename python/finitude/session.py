@@ -27,6 +27,8 @@ class Session:
         self.pending = None           # the alarm that the second run under way is to explain
         self.allowed = []
         self.saved = {}
+        self.warned = {}              # optimizer ordinal -> step applied although it was bad
+        self.bad_statistics = {}      # id(optimizer) -> names of statistics that were NaN when it was made
         self.scaler = None
         self.started_with = {}        # id(optimizer) -> largest parameter magnitude before its first step
         self.explained = set()        # (sink kind, harmless): what a second run has explained once
@@ -39,6 +41,10 @@ class Session:
 
     def on_created(self, optimizer):
         self._register(optimizer)
+        self.bad_statistics[id(optimizer)] = [
+            name for name, value in discover.normalisation_statistics(optimizer)
+            if (s := _native.statistics(value)) and s["nan"]
+        ]
 
     def _register(self, optimizer):
         from . import compat
@@ -57,9 +63,11 @@ class Session:
         _native.watch_buffers([b for _, b in discover.buffers(optimizer)])
 
     def first_seen(self, optimizer):
-        self._register(optimizer)  # again: groups may have been added since it was made
+        if not _native.is_registered(optimizer) or id(optimizer) not in self.bad_statistics:
+            self.on_created(optimizer)
         self.started_with[id(optimizer)] = discover.largest_parameter(optimizer)
         bad = self._bad_at_start(optimizer)
+        self._register(optimizer)  # again: groups may have been added since it was made
         if not bad:
             return None
         kind, name, tensor = bad
@@ -87,11 +95,12 @@ class Session:
                     if s and s["nan"]:
                         return "state", f"{name}.{key}", value
         # This window's own forward may have spoilt a statistic already; only what was bad before it counts.
-        if not any(l["bad"] for l in _native.window(optimizer)["losses"]):
-            for name, value in discover.normalisation_statistics(optimizer):
-                s = _native.statistics(value)
-                if s and s["nan"] and not _native.buffers_turned_nan():
-                    return "buffer", name, value
+        known = self.bad_statistics.get(id(optimizer), ())
+        clean = not any(l["bad"] for l in _native.window(optimizer)["losses"]) and not _native.buffers_turned_nan()
+        for name, value in discover.normalisation_statistics(optimizer):
+            s = _native.statistics(value)
+            if s and s["nan"] and (name in known or clean):
+                return "buffer", name, value
         return None
 
     def on_backward(self, _):
@@ -108,8 +117,10 @@ class Session:
                 return ("steps", -1)
             window = _native.window(optimizer)
             if any(l["bad"] and l["owned"] for l in window["losses"]):
-                if self.on_window(optimizer):
-                    _native.count_step(optimizer)
+                verdict = self.on_window(optimizer)
+                if verdict:
+                    if verdict is True:
+                        _native.count_step(optimizer)
                     _native.close_window(optimizer)
                     return "vetoed"
             return ("steps", _native.window(optimizer)["step"], _native.counters()["scaler_skips"])
@@ -171,6 +182,8 @@ class Session:
         params = discover.parameters(optimizer)
         sinks = [("gradient", names[i], params[i].grad) for i in bad if params[i].grad is not None]
         kind, name = ("loss", "loss") if losses else ("gradient", names[bad[0]])
+        if not losses and any(l["grad_bad"] for l in window["losses"]):
+            name = "grad_output"
         alarm = self._new_alarm(optimizer, kind, name)
         alarm["harmless"] = bool(losses) and not bad
         alarm["micro_batch"] = losses[0]["micro_batch"] if losses else 0
@@ -193,7 +206,10 @@ class Session:
         if self.target is not None:
             return self.target.on_written(self, optimizer, sinks)
         kind, name, _ = sinks[0]
-        alarm = self._new_alarm(optimizer, kind, name, step=_native.window(optimizer)["step"] - 1)
+        window = _native.window(optimizer)
+        if self.warned.get(window["ordinal"]) == window["step"] - 1:
+            return None  # reported before it was applied
+        alarm = self._new_alarm(optimizer, kind, name, step=window["step"] - 1)
         alarm["weights"] = "damaged"
         if kind == "state" and all(k == "state" for k, _, _ in sinks) and not any(
             _native.statistics(t)["nan"] for _, _, t in sinks
@@ -260,16 +276,19 @@ class Session:
         alarm["optimizer_ordinal"] = _native.window(optimizer)["ordinal"]
         what = (alarm["sink"]["kind"], alarm["harmless"])
         goes_on = alarm["harmless"] or policy not in ("stop", "raise")
-        wanted = rerun_wanted and policy != "raise" and self.reruns_left > 0 and not (goes_on and what in self.explained)
-        if wanted:
-            self.reruns_left -= 1
+        # Whether a birth is allowed is known only once it is explained.
+        fresh = bool(self.allowed or self.allowed_tensors) or self.reruns_left > 0 and not (goes_on and what in self.explained)
+        traced = self.config.level == "trace" and not written and not at_start
+        if rerun_wanted and policy != "raise" and (fresh or traced):
+            if not traced:
+                self.reruns_left -= 1
             self.explained.add(what)
             if not written and not at_start and rerun.try_trace(self, optimizer, alarm, sinks):
                 pass
             elif not written and not at_start and not alarm["harmless"] and rerun.begin_rewind(
                 self, optimizer, alarm, sinks
             ):
-                return True  # the window runs again; _second_run_ended goes on from here
+                return "again"  # the window runs again; _second_run_ended goes on from here
             else:
                 rerun.by_restart(self, optimizer, alarm, rerun.fingerprint(optimizer), written)
                 if at_start:
@@ -310,11 +329,15 @@ class Session:
         self._print(alarm)
         if action in ("stop", "raise"):
             self.holds.release()
+            if not written:
+                _native.put_back()
             raise NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
+        if action == "warn":
+            self.warned[ordinal] = alarm["step"]
         if written:
             return None
         if action == "skip":
-            _native.put_back_buffers()
+            _native.put_back()
             self.holds.hold(optimizer)
             self.holds.hold_scaler(self.scaler)
             self.holds.release_at_next_backward()
@@ -323,6 +346,8 @@ class Session:
         return None
 
     def _is_allowed(self, alarm):
+        if self.allowed_tensors and alarm["rerun_by"] != "none" and not alarm["births"]:
+            return True  # nothing else than values declared as intended reached the sink
         birth = alarm["births"][0] if alarm["births"] else None
         for allowance in self.allowed:
             if birth and allowance.matches(birth):
@@ -346,17 +371,18 @@ class Session:
     def program_raised(self, error):
         """The script ended by an exception: a bad loss that it found itself is an alarm with its own exit code kept."""
         if self.target is not None:
-            self.target.program_ended(self)
+            self.target.program_ended(self, error)
             return
-        if isinstance(error, (NonFiniteError, KeyboardInterrupt, SystemExit)) or not _native.is_on():
+        if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():
             return
-        found = rerun.pending_window(self)
+        found = rerun.pending_window(self) or rerun.loss_in_frames(self, error)
         if found is None:
             return
         optimizer, alarm, sinks = found
         alarm["text"] += f"; the script itself raised {type(error).__name__}"
         alarm["action"] = "the script's own exception"
-        rerun.by_restart(self, optimizer, alarm, rerun.fingerprint(optimizer), False)
+        if self.config.on_alarm != "raise" and not rerun.try_trace(self, optimizer, alarm, sinks):
+            rerun.by_restart(self, optimizer, alarm, rerun.fingerprint(optimizer), False)
         alarm.pop("optimizer_ordinal", None)
         self.report.alarms.append(alarm)
         self._print(alarm)
@@ -385,8 +411,14 @@ class Session:
         self.done = True
         self.holds.release()
         if self.target is not None:
-            self.target.program_ended(self)
+            self.target.program_ended(self, None)
             return
+        for optimizer in rerun.watched_optimizers():
+            if not self.report.alarms and any(m >= BAD for m in _native.window(optimizer)["marks"]):
+                _native.add_handled(1)
+                self._advise("handled-by-script", _native.window(optimizer)["step"],
+                             "gradients that were not finite after backward were never applied")
+                break
         for allowance in self.allowed:
             if not allowance.used:
                 self.report.not_watched.append(f"unused allowance {allowance.describe()}")

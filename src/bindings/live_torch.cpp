@@ -140,7 +140,12 @@ PyObject* engine_run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs
     note_inner_roots(args[0]);
   }
   ++l.depth;
-  PyObject* result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
+  PyObject* result;
+  {
+    // Sums of gradients run between the nodes, and are part of backward too.
+    observe::Tracer::PhaseGuard phase(outermost ? record::Phase::kBackward : observe::Tracer::thread_phase());
+    result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
+  }
   --l.depth;
   if (outermost && result != nullptr) after_backward();
   return result;
@@ -182,14 +187,19 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   const double lr = group_lr(optimizer, entry->lr);
   if (verdict.needs_cold || l.closure_depth > 0) {
     PyObject* r = call_cold("on_window", optimizer);
-    if (r == nullptr) return nullptr;
-    const bool vetoed = r == Py_True;
+    const bool again = r != nullptr && r != Py_None && r != Py_True;  // the same step runs a second time
+    if (r == nullptr || r != Py_None) {
+      if (!again) {
+        ++l.counters.vetoes;
+        ++l.counters.steps;
+        ++entry->step;
+      }
+      close_window(*entry);
+    }
+    if (r == nullptr) return nullptr;  // NonFiniteError, out of optimizer.step
+    const bool vetoed = r != Py_None;
     Py_DECREF(r);
     if (vetoed) {
-      ++l.counters.vetoes;
-      ++l.counters.steps;
-      ++entry->step;
-      close_window(*entry);
       veto(*entry);
       Py_RETURN_NONE;
     }

@@ -21,6 +21,7 @@ struct GradMark {
   const c10::TensorImpl* grad = nullptr;
   std::uint32_t version = 0;
   double absmax = 0;
+  std::int64_t first_bad = -1;      // of a contiguous gradient
 };
 
 // One root handed to an outermost backward, or to GradScaler.scale.
@@ -28,7 +29,7 @@ struct LossNote {
   std::uint64_t serial = 0;
   double value = 0;                 // of a one-element loss
   std::uint64_t sum = 0;            // checksum of its bytes
-  bool bad = false, scaled = false, consumed = false, in_closure = false;
+  bool bad = false, grad_bad = false, scaled = false, consumed = false, in_closure = false;
   bool gradients_were_bad = false;  // judged right after that backward
   std::uint32_t micro_batch = 0;
   std::unordered_set<const c10::TensorImpl*> leaves;  // bad losses only: the parameters below it
@@ -44,6 +45,7 @@ struct OptimizerEntry {
   std::uint64_t step = 0;           // calls judged so far
   std::uint32_t backwards = 0, predicted = 0;
   bool clip_proves = false;         // the last window's clip norm proved the gradients finite
+  bool dropped = false;             // bad gradients of this window were replaced before its last backward
   bool laundered = false;           // gradients that were bad after backward are finite or gone now
   bool norm_overflow = false;       // a clip norm overflowed though every element was finite
   std::uint64_t window_start = 0;   // serial of the first loss note of this window

@@ -86,6 +86,13 @@ void LoaderLog::forget() {
   }
 }
 
+const RngState* LoaderLog::last_fetch() const {
+  for (auto e = events_.rbegin(); e != events_.rend(); ++e) {
+    if (e->kind == LoaderEvent::kNext) return &e->after;
+  }
+  return nullptr;
+}
+
 void LoaderLog::begin_replay() {
   replaying_ = true;
   position_ = 0;

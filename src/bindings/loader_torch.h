@@ -24,6 +24,8 @@ class LoaderLog {
   // True if everything was asked for again in the same order and no batch changed in place meanwhile.
   bool end_replay(const char** why);
   bool replaying() const { return replaying_; }
+  // The generators right after the last batch of this window; null where none was fetched.
+  const RngState* last_fetch() const;
   std::size_t size() const { return events_.size(); }
 
   PyObject* iter(PyObject* loader);      // stands in for DataLoader.__iter__

@@ -92,6 +92,7 @@ py::dict window(py::handle optimizer) {
     d["value"] = n.value;
     d["sum"] = n.sum;
     d["bad"] = n.bad && !n.consumed;
+    d["grad_bad"] = n.grad_bad;
     d["micro_batch"] = n.micro_batch;
     d["gradients_were_bad"] = n.gradients_were_bad;
     bool owned = false;
@@ -241,6 +242,16 @@ PYBIND11_MODULE(_native, m) {
     live().cold = cold.release().ptr();
     live().original_backward = backward.release().ptr();
     original_clip = clip.release().ptr();
+  });
+  m.def("reset", [] {
+    Live& l = live();
+    l.counters = Counters();
+    l.optimizers.clear();
+    l.owner.clear();
+    l.losses.clear();
+    l.history_count = 0;
+    loader_log().forget();
+    forget_window_start();
   });
   m.def("set_on", [](bool on) { live().on = on; });
   m.def("is_on", [] { return live().on; });

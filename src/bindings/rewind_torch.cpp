@@ -78,8 +78,11 @@ PyObject* rewind_end(PyObject*, PyObject*) {
   return PyUnicode_FromString(why);
 }
 
-PyObject* put_back_buffers(PyObject*, PyObject*) {
-  if (window_start().taken) buffer_snapshot().restore();
+// put_back(): buffers as at the start of the window, generators as right after its last batch was fetched. Where no
+// loader was seen the generators stay: going back would draw the same bad batch again.
+PyObject* put_back(PyObject*, PyObject*) {
+  buffer_snapshot().restore();
+  if (const RngState* state = loader_log().last_fetch()) restore_rng(*state);
   Py_RETURN_NONE;
 }
 
@@ -123,7 +126,7 @@ PyMethodDef methods[] = {
     {"rewind_check", rewind_check, METH_O, nullptr},
     {"rewind_begin", rewind_begin, METH_NOARGS, nullptr},
     {"rewind_end", rewind_end, METH_NOARGS, nullptr},
-    {"put_back_buffers", put_back_buffers, METH_NOARGS, nullptr},
+    {"put_back", put_back, METH_NOARGS, nullptr},
     {"set_second_run", set_second_run, METH_O, nullptr},
     {"set_want_stack", set_want_stack, METH_O, nullptr},
     {"loader_methods", reinterpret_cast<PyCFunction>(loader_methods), METH_FASTCALL, nullptr},
@@ -136,6 +139,8 @@ BufferSnapshot& buffer_snapshot() {
   static BufferSnapshot* snapshot = new BufferSnapshot();
   return *snapshot;
 }
+
+void forget_window_start() { window_start() = WindowStart(); }
 
 bool rewind_wants(const OptimizerEntry&) { return second_run; }
 

@@ -11,6 +11,7 @@ void snapshot_window(OptimizerEntry& entry);
 // A second run is under way and its next decision belongs to the Python side.
 bool rewind_wants(const OptimizerEntry& entry);
 
+void forget_window_start();
 PyMethodDef* rewind_methods();
 BufferSnapshot& buffer_snapshot();
 

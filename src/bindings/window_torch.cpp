@@ -32,7 +32,6 @@ std::uint32_t version_of(const c10::TensorImpl& impl) {
   return const_cast<c10::TensorImpl&>(impl).is_inference() ? 0 : const_cast<c10::TensorImpl&>(impl).version_counter().current_version();
 }
 
-// Sparse gradients are judged by their values; duplicates are summed by the optimizer, which the written scan covers.
 GradMark judge(const at::Tensor& grad) {
   GradMark mark;
   const c10::TensorImpl* impl = grad.unsafeGetTensorImpl();
@@ -40,16 +39,31 @@ GradMark judge(const at::Tensor& grad) {
   mark.version = version_of(*impl);
   mark.state = GradMark::kClean;
   observe::TensorView v;
-  if (grad.is_sparse()) {
-    const at::Tensor values = grad._values();
+  at::Tensor values;
+  if (grad.is_sparse()) {  // duplicates are summed before the optimizer uses them
+    at::NoGradGuard no_grad;
+    values = grad.coalesce()._values();
     if (!observe::view_of(*values.unsafeGetTensorImpl(), &v)) return mark;
   } else if (!observe::view_of(*impl, &v)) {
     return mark;
   }
   const sense::Quick q = observe::quick(v);
   mark.absmax = q.absmax;
-  if (q.bad) mark.state = observe::full(v).nan ? GradMark::kNaN : GradMark::kInfinite;
+  if (q.bad) {
+    mark.state = observe::full(v).nan ? GradMark::kNaN : GradMark::kInfinite;
+    if (v.contiguous) {
+      mark.first_bad = static_cast<std::int64_t>(sense::first_non_finite(v.data, static_cast<std::size_t>(v.numel), v.dtype));
+    }
+  }
   return mark;
+}
+
+// Is this element of the gradient not zero now?
+bool element_set(const at::Tensor& grad, std::int64_t index) {
+  observe::TensorView v;
+  if (index < 0 || !observe::view_of(*grad.unsafeGetTensorImpl(), &v) || !v.contiguous || index >= v.numel) return false;
+  const std::int64_t item = static_cast<std::int64_t>(grad.itemsize());
+  return sense::full_scan(v.data + index * item, 1, v.dtype).zero == 0;
 }
 
 // The leaf tensors below `root`, by their AccumulateGrad nodes.
@@ -120,6 +134,9 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
     note.bad = observe::quick(v).bad && root_is_bad(v, grad);
     note.value = note.bad ? NAN : 0;
   }
+  observe::TensorView g;
+  note.grad_bad = grad != nullptr && THPVariable_Check(grad) &&
+                  observe::view_of(*THPVariable_Unpack(grad).unsafeGetTensorImpl(), &g) && observe::quick(g).bad;
   if (note.bad) collect_leaves(root, &note.leaves);
   // While armed, the loss is a sink at the time it is handed over.
   if (note.bad && observe::Tracer::get().on() && !note.in_closure) {
@@ -188,6 +205,11 @@ void after_backward() {
     const bool loss_bad = !l.losses.empty() && l.losses.back().bad;
     if (loss_bad || was_bad || (entry->backwards == entry->predicted && !entry->clip_proves)) scan_all(*entry);
     else if (!entry->marks.empty()) std::fill(entry->marks.begin(), entry->marks.end(), GradMark());
+    if (was_bad) {
+      bool still = false;
+      for (const GradMark& mark : entry->marks) still |= mark.state > GradMark::kClean;
+      entry->dropped |= !still;
+    }
     if (loss_bad) {
       for (const GradMark& mark : entry->marks) l.losses.back().gradients_were_bad |= mark.state > GradMark::kClean;
     }
@@ -220,12 +242,13 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict) {
       return;
     }
     const c10::TensorImpl* impl = grad->unsafeGetTensorImpl();
-    if (mark.state == GradMark::kUnseen || mark.grad != impl || mark.version != version_of(*impl)) {
+    // A bad one is looked at again: writes through .data or numpy leave the version as it was.
+    if (mark.state != GradMark::kClean || mark.grad != impl || mark.version != version_of(*impl)) {
       const GradMark before = mark;
       mark = judge(*grad);
       ++seen;
       if (before.state > GradMark::kClean && mark.state == GradMark::kClean) {
-        const bool clamped = before.state == GradMark::kInfinite && before.grad == impl && mark.absmax > 0;
+        const bool clamped = before.state == GradMark::kInfinite && before.grad == impl && element_set(*grad, before.first_bad);
         (clamped ? verdict->clamped : verdict->laundered) += 1;
         if (clamped) mark.state = GradMark::kInfinite;
       }
@@ -234,6 +257,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict) {
     verdict->grad_absmax = std::max(verdict->grad_absmax, mark.absmax);
   });
   l.counters.gradients_scanned += seen;
+  verdict->laundered += entry.dropped;
   entry.laundered = verdict->laundered != 0;
   bool bad_loss = false;
   for (const LossNote& note : l.losses) {
@@ -250,7 +274,7 @@ void close_window(OptimizerEntry& entry) {
   Live& l = live();
   entry.predicted = entry.backwards;
   entry.backwards = 0;
-  entry.norm_overflow = false;
+  entry.norm_overflow = entry.dropped = false;
   entry.window_start = l.next_serial;
   std::fill(entry.marks.begin(), entry.marks.end(), GradMark());
   std::uint64_t oldest = l.next_serial;

@@ -159,7 +159,9 @@ TEST(Intent, ANanConstantIsIntendedWhileCopiedNotWhenComputedWith) {
   b.op("aten::nanmean").in(s, {.nan = 4}).out(shown);
   EXPECT_TRUE(locate(b.trace).absorbed.empty());
   const OpId mul = b.op("aten::mul").in(s, {.nan = 4}).out(z, kNanValue).end();
-  b.sink("loss", z, kNanValue);
+  const Tensor loss = b.storage(Origin::kUnknown, {1});
+  b.op("aten::sum").in(z, kNanValue).out(loss, kNanValue);
+  b.sink("loss", loss, kNanValue);
   const Located found = locate(b.trace);
   ASSERT_EQ(found.births.size(), 1u);
   EXPECT_EQ(found.births[0].op, mul);
@@ -188,6 +190,17 @@ TEST(Intent, AnOpThatSelectsItsOwnNanConstantIsTheBirth) {
   const Located found = locate(b.trace);
   ASSERT_EQ(found.births.size(), 1u);
   EXPECT_EQ(found.births[0].op, logdet);
+}
+
+TEST(Intent, ACastThatTurnsIntendedInfinitiesIntoNanIsABirth) {
+  Masked b;  // float8_e4m3fn has no infinity
+  const Tensor narrow = b.storage(), p = b.storage(Origin::kUnknown, {1});
+  const OpId cast = b.op("aten::_to_copy").in(b.masked, kMinusInfValue).out(narrow, kNanValue).end();
+  b.op("aten::sum").in(narrow, kNanValue).out(p, kNanValue);
+  b.sink("loss", p, kNanValue);
+  const Located found = locate(b.trace);
+  ASSERT_EQ(found.births.size(), 1u);
+  EXPECT_EQ(found.births[0].op, cast);
 }
 
 TEST(Intent, IntendedInfinitySavedForBackward) {
@@ -250,7 +263,13 @@ TEST(Intent, HealthyIdiomsGiveNoBirth) {
     TraceBuilder b;
     const Tensor x = b.storage(Origin::kBatch), l = b.storage(), w = b.storage(), loss = b.storage();
     const OpId log = b.op("aten::log").in(x).out(l, kNanValue).end();
-    const OpId where = b.op("aten::where").in(l, kNanValue).out(w).end();
+    OpId where;  // the innermost of the two that select
+    {
+      auto outer = b.op("aten::where");
+      outer.in(l, kNanValue);
+      where = b.op("aten::where").in(l, kNanValue).out(w).end();
+      outer.out(w);
+    }
     b.op("aten::mean").in(w).out(loss);
     b.sink("loss", loss, kClean);
     const Located found = locate(b.trace);

@@ -278,7 +278,6 @@ void Sweep::judge(OpId id, const Write& write, Kinds kinds, Event* event) {
     const Source& source = flow_.sources[reads.begin + i];
     labels |= source.labels;
     in_kinds |= source.kinds;
-    if (source.input == kNumber) scalar_kinds = 0;  // the number is explained
   }
   event->first_source = reads.begin;
   event->num_sources = reads.count;
@@ -293,12 +292,11 @@ void Sweep::judge(OpId id, const Write& write, Kinds kinds, Event* event) {
     return;
   }
   const bool nothing_before = reads.count == 0 && scalar_kinds == 0;
-  const bool new_nan = (kinds & kNan) != 0 && ((in_kinds | scalar_kinds) & kNan) == 0;
   const bool computed_nan = (kinds & kNan) != 0 && !moves;
   // A learning rate or coefficient that is not finite is nobody's mask.
   const bool optimizer = op.phase == Phase::kOptimizer && (!moves || scalar_kinds != 0);
-  const bool new_inf = is_monotone(op) && (kinds & ~in_kinds & ~scalar_kinds) != 0;
-  if (nothing_before || new_nan || computed_nan || optimizer || new_inf ||
+  const bool new_kind = is_monotone(op) && (kinds & ~in_kinds & ~scalar_kinds) != 0;
+  if (nothing_before || computed_nan || optimizer || new_kind ||
       (scalar_kinds == 0 && !write.assumed &&
        grew(op, {flow_.sources.data() + reads.begin, reads.count}, *write.use))) {
     event->label = damage;

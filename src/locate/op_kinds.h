@@ -19,18 +19,20 @@ Kinds kinds_of(const record::ScalarUse& scalar) noexcept;
 // "aten::_foreach_clamp_max_" -> "clamp_max".
 std::string_view base_name(std::string_view name) noexcept;
 
-bool is_dispatcher_op(
-    const record::Op& op) noexcept;           // has a C++ kernel: may write memory that no traced op wrote
-bool is_move(const record::Op& op) noexcept;  // its outputs are copies of input elements or of its scalar:
-                                              // fill, where, cat, index
-bool is_cast(const record::Op& op) noexcept;  // a move that may change the number format
-bool is_select(
-    const record::Op& op) noexcept;  // can leave a bad element out and so hide it: where, index, clamp, min
-bool is_monotone(
-    const record::Op& op) noexcept;  // never turns an infinity into one of the other sign: exp, log, sum
-bool is_item(const record::Op& op) noexcept;  // hands a number to the host
-bool is_list_op(
-    const record::Op& op) noexcept;  // the k-th output depends on the k-th member of each list only
+// Has a C++ kernel: it may write memory that no traced op wrote.
+bool is_dispatcher_op(const record::Op& op) noexcept;
+// Its outputs are copies of input elements or of its scalar: fill, where, cat, index.
+bool is_move(const record::Op& op) noexcept;
+// A move that may change the number format.
+bool is_cast(const record::Op& op) noexcept;
+// Can leave a bad element out and so hide it: where, index, clamp, min.
+bool is_select(const record::Op& op) noexcept;
+// Never turns an infinity into a non-finite value of another kind: exp, log, a cast.
+bool is_monotone(const record::Op& op) noexcept;
+// Hands a number to the host.
+bool is_item(const record::Op& op) noexcept;
+// The k-th output depends on the k-th member of each list only.
+bool is_list_op(const record::Op& op) noexcept;
 
 // The value this written input had before does not matter to the op: copy_, fill_, the `out` of an out= call.
 bool is_overwritten(const record::Op& op, const record::TensorUse& input) noexcept;

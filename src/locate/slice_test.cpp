@@ -113,6 +113,32 @@ TEST(Slice, AForwardValueHiddenByWhereIsBornAgainInBackward) {
   EXPECT_TRUE(found.absorbed.empty());
 }
 
+// Further down the gradient is bad already; other forward values that were hidden there add nothing.
+TEST(Slice, ABadGradientIsFollowedUpstreamNotIntoOtherSavedValues) {
+  Builder b;
+  const Tensor x = b.storage(), a = b.storage(), c = b.storage(), d = b.storage();
+  const OpId first = b.unary("aten::exp", x, kClean, a, kInfValue);
+  const OpId second = b.unary("aten::reciprocal", x, kClean, c, kInfValue);
+  b.binary("aten::where", a, kInfValue, c, kInfValue, d, kClean);
+  const Tensor g = b.storage(), g1 = b.storage(), g2 = b.storage();
+  OpId mul;
+  {
+    auto node = b.node("ReciprocalBackward0");
+    mul = b.binary("aten::mul", g, kClean, c, kInfValue, g1, kNanValue);
+  }
+  {
+    auto node = b.node("ExpBackward0");
+    b.binary("aten::mul", g1, kNanValue, a, kInfValue, g2, kNanValue);
+  }
+  b.sink("gradient", g2, kNanValue);
+  const Located found = locate(b.trace);
+  ASSERT_EQ(found.births.size(), 2u);
+  EXPECT_EQ(found.births[0].op, mul);
+  EXPECT_EQ(found.births[1].op, second);
+  ASSERT_EQ(found.absorbed.size(), 1u);
+  EXPECT_EQ(found.absorbed[0].op, first);
+}
+
 TEST(Slice, WithABadLossTheForwardBirthExplainsTheGradientsToo) {
   Builder b;
   const Tensor x = b.storage(), l = b.storage(), g = b.storage(), gx = b.storage();
@@ -220,6 +246,18 @@ TEST(Slice, OptimizerBirthFromANanLearningRate) {
   ASSERT_EQ(found.births.size(), 1u);
   EXPECT_EQ(found.births[0].op, add);
   EXPECT_EQ(found.births[0].kind, "optimizer");
+}
+
+TEST(Slice, AnInfiniteCoefficientInTheOptimizerIsNobodysMask) {
+  Builder b;
+  const Tensor p = b.storage(Origin::kParameter), g = b.storage(Origin::kGradient), u = b.storage();
+  b.phase = Phase::kOptimizer;
+  const OpId mul = b.op("aten::mul").in(g).number(INFINITY, "other").out(u, kInfValue).end();
+  b.op("aten::add_").inout(p, kClean).in(u, kInfValue, "other").out(p, kInfValue);
+  b.sink("parameter", p, kInfValue);
+  const Located found = locate(b.trace);
+  ASSERT_EQ(found.births.size(), 1u);
+  EXPECT_EQ(found.births[0].op, mul);
 }
 
 TEST(Slice, StateDataAndCarriedGradientBirths) {

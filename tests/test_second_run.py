@@ -1,0 +1,308 @@
+"""A bad step is run a second time, in place where it can be, and nothing but the report tells that it was.
+
+Loops over DataLoaders and loops of their own, bad at their first step (restart) and later (rewind).
+"""
+
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+import helpers
+from plain_runs import plain_runs
+
+# The batch of step BAD holds a row of zeros, which the model divides by its length.
+BIRTH = "return self.last(x / x.norm(dim=1, keepdim=True))"
+
+HEAD = """
+import sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+torch.manual_seed(1)
+torch.set_num_threads(1)
+
+
+class Rows(Dataset):
+    def __init__(self, bad):
+        self.rows = torch.randn(48, 6)
+        if bad is not None:
+            self.rows[bad * 4 + 2] = 0
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, i):
+        return self.rows[i], self.rows[i].sum()
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.2), nn.BatchNorm1d(8), nn.Linear(8, 1))
+
+    def forward(self, x):
+        return self.last(x / x.norm(dim=1, keepdim=True))
+
+
+def loss_of(x, y):
+    return (model(x).squeeze(1) - y).pow(2).mean()
+
+
+def apply(loss):
+    optimizer.zero_grad()
+    loss.backward()
+    print(f"step {step} loss {loss.item():.6f}", flush=True)
+    optimizer.step()
+
+
+data = Rows(BAD)
+model = Model()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+step = 0
+"""
+
+LOADERS = {
+    "in_process": "for x, y in DataLoader(data, 4):\n    apply(loss_of(x, y))\n    step += 1\n",
+    "two_workers": "for x, y in DataLoader(data, 4, num_workers=2):\n    apply(loss_of(x, y))\n    step += 1\n",
+    "persistent_workers": """
+        loader = DataLoader(data, 4, num_workers=2, persistent_workers=True)
+        for epoch in range(2):
+            for x, y in loader:
+                apply(loss_of(x, y))
+                step += 1
+        """,
+    "shuffled_epochs": """
+        loader = DataLoader(data, 4, shuffle=True)
+        for epoch in range(3):
+            for x, y in loader:
+                apply(loss_of(x, y))
+                step += 1
+        """,
+    "enumerated": "for step, (x, y) in enumerate(DataLoader(data, 4)):\n    apply(loss_of(x, y))\n",
+    "progress_bar": """
+        from tqdm import tqdm
+        for x, y in tqdm(DataLoader(data, 4)):
+            apply(loss_of(x, y))
+            step += 1
+        """,
+    "zipped": """
+        for (x, y), (other, _) in zip(DataLoader(data, 4), DataLoader(Rows(None), 4)):
+            apply(loss_of(x, y) + loss_of(other, y))
+            step += 1
+        """,
+    "accumulating_two": """
+        optimizer.zero_grad()
+        for i, (x, y) in enumerate(DataLoader(data, 2)):
+            loss = loss_of(x, y) / 2
+            loss.backward()
+            if i % 2 == 1:
+                print(f"step {step} loss {loss.item():.6f}", flush=True)
+                optimizer.step()
+                optimizer.zero_grad()
+                step += 1
+        """,
+    "in_a_function": """
+        def train(epochs):
+            global step
+            loader = DataLoader(data, 4)
+            for epoch in range(epochs):
+                losses = []
+                for x, y in loader:
+                    loss = loss_of(x, y)
+                    losses.append(loss.item())
+                    apply(loss)
+                    step += 1
+                print("mean", sum(losses) / len(losses))
+
+        train(2)
+        """,
+}
+
+BARE = {
+    "range": """
+        for step in range(12):
+            x, y = data.rows[step * 4:step * 4 + 4], data.rows[step * 4:step * 4 + 4].sum(1)
+            apply(loss_of(x, y))
+        """,
+    "while_true_prefetched": """
+        def get_batch(at):
+            rows = data.rows[at % 12 * 4:at % 12 * 4 + 4]
+            return rows + 0.0 * torch.rand(1), rows.sum(1)
+
+        x, y = get_batch(0)
+        while True:
+            loss = loss_of(x, y)
+            x, y = get_batch(step + 1)
+            apply(loss)
+            step += 1
+            if step >= 12:
+                break
+        """,
+    "random_batches": """
+        import random
+        import numpy
+        random.seed(2)
+        numpy.random.seed(2)
+        for step in range(12):
+            x = torch.randn(4, 6) * random.random() * (1 + numpy.random.rand())
+            if step == BAD:
+                x[1] = 0
+            apply(loss_of(x, x.sum(1)))
+        """,
+}
+
+LOOPS = {**LOADERS, **BARE}
+CASES = [(name, step) for name in LOOPS for step in (0, 5)]
+
+
+def script_of(name, bad, head=HEAD):
+    # Where order is shuffled the row is met at some step of the first epoch; there the plain run tells which.
+    return f"BAD = {bad}\n" + head.lstrip() + "\n" + textwrap.dedent(LOOPS[name])
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """What each program prints unwatched."""
+    folder = tmp_path_factory.mktemp("plain")
+    jobs = {}
+    for name, bad in CASES:
+        jobs[f"{name}-{bad}"] = [helpers.write_script(folder, script_of(name, bad), f"{name}-{bad}.py")]
+    return plain_runs(folder, jobs)
+
+
+def up_to_the_first_nan(out):
+    lines = out.splitlines(keepends=True)
+    bad = next(i for i, line in enumerate(lines) if "nan" in line)
+    return "".join(lines[:bad + 1]), int(lines[bad].split()[1])
+
+
+@pytest.mark.parametrize("name, bad", CASES)
+def test_the_second_run_finds_the_birth_and_prints_nothing(tmp_path, plain, name, bad):
+    code, out = plain[f"{name}-{bad}"]
+    assert code == 0, out
+    printed, step = up_to_the_first_nan(out)
+    if name == "accumulating_two":  # only the second of two losses is printed, so one more step may pass before a NaN
+        printed, step = "".join(out.splitlines(keepends=True)[:bad + 1]), bad
+    assert step == bad or name == "shuffled_epochs"
+
+    run = helpers.run(tmp_path, script_of(name, bad), name=f"{name}.py")
+    alarm = run.the_alarm()
+    assert alarm["step"] == step
+    assert (alarm["rerun"], alarm["rerun_verified"]) == ("persistent", True), alarm["rerun_text"]
+    assert alarm["rerun_by"] == ("rewind" if step else "restart"), alarm["rerun_text"]
+    birth = alarm["births"][0]
+    assert (birth["op"], birth["source"], birth["module"]) == ("aten::div", BIRTH, "Model"), birth
+    assert alarm["cause"]["class"] == "division-by-zero"
+    assert alarm["weights"] == "clean"
+    assert run.out == printed  # and stdout tells nothing of a second run
+
+
+# -- going on after a second run: the loop is where `continue` would have left it -------------------------------------
+
+GOES_ON = """
+import random
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+random.seed(0)
+own = torch.Generator().manual_seed(3)
+rows = torch.randn(48, 4)
+model = nn.Sequential(nn.Linear(4, 8), DROPOUT, nn.BatchNorm1d(8), nn.Linear(8, 1))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+loader = iter(DataLoader(TensorDataset(rows), 6, num_workers=0))
+for step in range(8):
+    x = DRAW
+    if step == 3:
+        x[0] = 0
+    if step == 3 and SKIP:
+        continue
+    optimizer.zero_grad()
+    y = model(x / x.norm(dim=1, keepdim=True))
+    loss = (y.squeeze(1) - x.sum(1)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    print(step, f"{x.sum().item():.6f} {loss.item():.6f}")
+print([f"{p.double().sum().item():.12f}" for p in model.state_dict().values()])
+"""
+
+DRAWS = {
+    "the_global_generator": ("torch.randn(6, 4)", "nn.Identity()"),
+    "python_random": ("torch.tensor([[random.random() for _ in range(4)] for _ in range(6)])", "nn.Identity()"),
+    "a_generator_of_the_scripts_own": ("torch.randn(6, 4, generator=own)", "nn.Identity()"),
+    "a_loader_and_dropout": ("next(loader)[0].clone()", "nn.Dropout(0.5)"),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_after_a_step_left_out_everything_goes_on_as_if_the_script_had_said_continue(tmp_path, draw):
+    """Batches, losses, weights and buffers: neither the vetoed step nor its second run leaves a trace."""
+    text = GOES_ON.replace("DRAW", DRAWS[draw][0]).replace("DROPOUT", DRAWS[draw][1])
+    run = helpers.run(tmp_path, text.replace("SKIP", "False"), "--on-alarm", "skip")
+    assert run.the_alarm()["rerun_by"] == "rewind" and run.code == 0, run.told()
+    wanted = plain_runs(tmp_path, {"continue": [helpers.write_script(tmp_path, text.replace("SKIP", "True"), "c.py")]})
+    assert [line for line in run.out.splitlines() if not line.startswith("3 ")] == wanted["continue"][1].splitlines()
+
+
+# -- what a traced step costs -----------------------------------------------------------------------------------------
+
+
+def time_steps():
+    """Medians of the same step, unwatched and with every op observed, taken in turns."""
+    import torch
+    from torch import nn
+
+    import finitude
+    from finitude import _native
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(64, 4, 256, dropout=0.1, batch_first=True)
+    model = nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(64, 8))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    x = torch.randn(16, 32, 64)
+
+    def median(count=12):
+        times = []
+        for _ in range(count):
+            began = time.perf_counter()
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            times.append(time.perf_counter() - began)
+        return statistics.median(times[2:])
+
+    median()
+    plain, traced, ops = [], [], 0
+    for _ in range(3):
+        plain.append(median())
+        with finitude.watch(model, optimizer, level="trace", runs="runs"):
+            traced.append(median())
+            assert _native.trace_on()
+    print(json.dumps({"plain": min(plain), "traced": min(traced)}))
+
+
+def test_an_armed_step_costs_at_most_three_plain_ones(tmp_path):
+    done = subprocess.run([sys.executable, os.path.abspath(__file__)], cwd=tmp_path, capture_output=True, text=True,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["traced"] <= 3 * found["plain"], found
+
+
+def test_the_birth_line_is_the_one_of_the_script():
+    assert sum(line.strip() == BIRTH for line in HEAD.splitlines()) == 1
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+    time_steps()
