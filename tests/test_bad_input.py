@@ -44,7 +44,6 @@ NEVER_TRAINS = {
     "ends by SIGTERM": "print('out', flush=True)\nimport os, signal; os.kill(os.getpid(), signal.SIGTERM)\nimport time; time.sleep(5)\n",
     "handles SIGTERM itself": "import os, signal, sys\nsignal.signal(signal.SIGTERM, lambda *a: sys.exit(9))\n"
                               "os.kill(os.getpid(), signal.SIGTERM)\nimport time; time.sleep(5)\n",
-    "asks what SIGTERM does": "import signal; print(signal.getsignal(signal.SIGTERM))\n",
     "has an excepthook": "import sys; sys.excepthook = lambda *a: print('mine', a[1]); 1 / 0\n",
     "has exit functions": "import atexit, sys; atexit.register(print, 'late'); sys.exit(2)\n",
     "forks": "import os\npid = os.fork()\nif pid == 0:\n    print('child', flush=True); os._exit(3)\n"

@@ -1,5 +1,6 @@
 """The programs in examples/: healthy ones train as if nobody watched, faulty ones are stopped and explained."""
 
+import functools
 import pathlib
 import re
 
@@ -67,6 +68,12 @@ def watched(folder, name, *more):
                             *arguments, *more)
 
 
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory):
+    """A faulty program under watch, run once: faulty(name)."""
+    return functools.cache(lambda name: watched(tmp_path_factory.mktemp(name), name, "--fault"))
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_healthy_program_is_watched_without_a_word_and_trains_to_the_same_bits(tmp_path, plain, name):
     run = watched(tmp_path, name)
@@ -78,9 +85,9 @@ def test_a_healthy_program_is_watched_without_a_word_and_trains_to_the_same_bits
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_faulty_program_is_stopped_at_the_bad_step_and_explained(tmp_path, plain, name):
+def test_a_faulty_program_is_stopped_at_the_bad_step_and_explained(faulty, plain, name):
     _, _, _, op, source, module, cause = PROGRAMS[name]
-    run = watched(tmp_path, name, "--fault")
+    run = faulty(name)
     assert run.code == 1 and "NonFiniteError" in run.err, run.told()
     alarm = run.the_alarm()
     assert alarm["step"] == first_bad_step(plain[name, "faulty"][1])
@@ -96,16 +103,16 @@ def test_a_faulty_program_is_stopped_at_the_bad_step_and_explained(tmp_path, pla
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_weights_of_a_stopped_program_are_those_before_the_bad_step(tmp_path, plain, name):
-    run = watched(tmp_path, name, "--fault")
+def test_the_weights_of_a_stopped_program_are_those_before_the_bad_step(faulty, plain, name):
+    run = faulty(name)
     assert run.the_alarm()["weights"] == "clean"
     code, out = plain[name, "before"]
     assert code == 0
     assert run.out.splitlines()[-1] == out.splitlines()[-1]  # "weights HASH"
 
 
-def test_the_fault_of_the_gan_is_a_gradient_birth_of_the_discriminator(tmp_path):
-    alarm = watched(tmp_path, "gan", "--fault").the_alarm()
+def test_the_fault_of_the_gan_is_a_gradient_birth_of_the_discriminator(faulty):
+    alarm = faulty("gan").the_alarm()
     birth = alarm["births"][0]
     assert (birth["phase"], birth["node"]) == ("backward", "SqrtBackward0"), birth
     assert birth["forward"]["op"] == "aten::sqrt", birth

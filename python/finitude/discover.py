@@ -83,12 +83,14 @@ def averaged_models(optimizer):
 
 
 def normalisation_statistics(optimizer):
-    """(name, tensor) of running means and variances."""
+    """(name, tensor, is its module training) of running means and variances."""
     out = []
     for root in roots(optimizer):
-        for name, buffer in root.named_buffers():
-            if name.rsplit(".", 1)[-1] in ("running_mean", "running_var"):
-                out.append((name, buffer))
+        for prefix, module in root.named_modules():
+            for name in ("running_mean", "running_var"):
+                value = module._buffers.get(name)
+                if value is not None:
+                    out.append((f"{prefix}.{name}" if prefix else name, value, module.training))
     return out
 
 

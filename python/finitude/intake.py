@@ -1,6 +1,39 @@
-"""Which line took a batch in, where no DataLoader was seen: the loop that binds the name the value was first read by."""
+"""How a batch came in, where no DataLoader was seen: read off the source of the loop that took it."""
 
 import ast
+
+import torch
+
+from . import discover
+
+
+def _loops_around(tree, line):
+    """The `for` statements whose body holds the line, innermost first."""
+    loops = [n for n in ast.walk(tree) if isinstance(n, (ast.For, ast.AsyncFor)) and n.lineno < line <= (n.end_lineno or 0)]
+    return sorted(loops, key=lambda n: -n.lineno)
+
+
+def iterates_data():
+    """Does the innermost loop of the user's code walk over data that lies ready (a list, a tensor)?
+
+    Then taking the next batch draws no random number, and the generators of the window's start are those right after
+    the batch was fetched. A loop that counts, or a generator, may draw its batch itself: unknown, so False.
+    """
+    for frame in discover.user_frames():
+        try:
+            with open(frame.f_code.co_filename, encoding="utf-8") as f:
+                loops = _loops_around(ast.parse(f.read()), frame.f_lineno)
+        except (OSError, SyntaxError, ValueError):
+            return False
+        if not loops:
+            continue
+        call = loops[0].iter
+        sources = [call]
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("enumerate", "zip"):
+            sources = call.args
+        values = [frame.f_locals.get(s.id) for s in sources if isinstance(s, ast.Name)]
+        return len(values) == len(sources) > 0 and all(isinstance(v, (list, tuple, torch.Tensor)) for v in values)
+    return False
 
 
 def name_loop_line(birth):
@@ -14,14 +47,12 @@ def name_loop_line(birth):
     except (OSError, SyntaxError, ValueError):
         return
     line = birth["line"]
-    used, loops = set(), []
+    used = set()
     for node in ast.walk(tree):
         first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0) or 0
         if isinstance(node, ast.Name) and first <= line <= last:
             used.add(node.id)
-        if isinstance(node, (ast.For, ast.AsyncFor)) and first < line <= last:
-            loops.append(node)
-    for loop in sorted(loops, key=lambda n: -n.lineno):
+    for loop in _loops_around(tree, line):
         bound = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
         if bound & used:
             birth["line"] = loop.lineno

@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from . import _native, discover, rerun
+from . import _native, discover, intake, rerun
 from .errors import NonFiniteError
 from .hold import Holds
 from .report import Report, number, statistic
@@ -28,7 +28,6 @@ class Session:
         self.allowed = []
         self.saved = {}
         self.warned = {}              # optimizer ordinal -> step applied although it was bad
-        self.bad_statistics = {}      # id(optimizer) -> names of statistics that were NaN when it was made
         self.scaler = None
         self.started_with = {}        # id(optimizer) -> largest parameter magnitude before its first step
         self.explained = set()        # (sink kind, harmless): what a second run has explained once
@@ -41,10 +40,6 @@ class Session:
 
     def on_created(self, optimizer):
         self._register(optimizer)
-        self.bad_statistics[id(optimizer)] = [
-            name for name, value in discover.normalisation_statistics(optimizer)
-            if (s := _native.statistics(value)) and s["nan"]
-        ]
 
     def _register(self, optimizer):
         from . import compat
@@ -63,8 +58,8 @@ class Session:
         _native.watch_buffers([b for _, b in discover.buffers(optimizer)])
 
     def first_seen(self, optimizer):
-        if not _native.is_registered(optimizer) or id(optimizer) not in self.bad_statistics:
-            self.on_created(optimizer)
+        if not _native.is_registered(optimizer):
+            self._register(optimizer)
         self.started_with[id(optimizer)] = discover.largest_parameter(optimizer)
         bad = self._bad_at_start(optimizer)
         self._register(optimizer)  # again: groups may have been added since it was made
@@ -85,7 +80,7 @@ class Session:
     def _bad_at_start(self, optimizer):
         names = discover.names(optimizer)
         for name, p in zip(names, discover.parameters(optimizer)):
-            if p.requires_grad and not _native.is_finite(p):
+            if p.requires_grad and not _native.is_finite(p) and not any(p is a for a in self.allowed_tensors):
                 return "parameter", name, p
         for name, p in zip(names, discover.parameters(optimizer)):
             state = optimizer.state.get(p)
@@ -94,12 +89,11 @@ class Session:
                     s = _native.statistics(value)
                     if s and s["nan"]:
                         return "state", f"{name}.{key}", value
-        # This window's own forward may have spoilt a statistic already; only what was bad before it counts.
-        known = self.bad_statistics.get(id(optimizer), ())
-        clean = not any(l["bad"] for l in _native.window(optimizer)["losses"]) and not _native.buffers_turned_nan()
-        for name, value in discover.normalisation_statistics(optimizer):
+        # A statistic that is NaN while the loss is finite, or in a module that only evaluates, was so before this forward.
+        loss_bad = any(l["bad"] for l in _native.window(optimizer)["losses"])
+        for name, value, training in discover.normalisation_statistics(optimizer):
             s = _native.statistics(value)
-            if s and s["nan"] and (name in known or clean):
+            if s and s["nan"] and not (training and loss_bad):
                 return "buffer", name, value
         return None
 
@@ -172,7 +166,8 @@ class Session:
             if not window["norm_overflow"]:
                 return None
         if not bad and (not losses or all(l["gradients_were_bad"] for l in losses)):
-            if losses or not window["norm_overflow"]:
+            times = max(1, window["dropped"]) if losses or not window["norm_overflow"] else 0
+            for _ in range(times):
                 _native.add_handled(1)
                 self._advise("handled-by-script", window["step"],
                              "gradients that were not finite after backward were zeroed, replaced or dropped by the script")
@@ -228,7 +223,7 @@ class Session:
         sinks = []
         names = discover.names(optimizer)
         for name, p in zip(names, discover.parameters(optimizer)):
-            if not _native.is_finite(p):
+            if not _native.is_finite(p) and not any(p is a for a in self.allowed_tensors):
                 sinks.append(("parameter", name, p))
         for name, p in zip(names, discover.parameters(optimizer)):
             state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
@@ -330,14 +325,14 @@ class Session:
         if action in ("stop", "raise"):
             self.holds.release()
             if not written:
-                _native.put_back()
+                _native.put_back(intake.iterates_data())
             raise NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
         if action == "warn":
             self.warned[ordinal] = alarm["step"]
         if written:
             return None
         if action == "skip":
-            _native.put_back()
+            _native.put_back(intake.iterates_data())
             self.holds.hold(optimizer)
             self.holds.hold_scaler(self.scaler)
             self.holds.release_at_next_backward()
@@ -413,16 +408,18 @@ class Session:
         if self.target is not None:
             self.target.program_ended(self, None)
             return
+        dropped = False
         for optimizer in rerun.watched_optimizers():
             if not self.report.alarms and any(m >= BAD for m in _native.window(optimizer)["marks"]):
                 _native.add_handled(1)
                 self._advise("handled-by-script", _native.window(optimizer)["step"],
                              "gradients that were not finite after backward were never applied")
+                dropped = True
                 break
         for allowance in self.allowed:
             if not allowance.used:
                 self.report.not_watched.append(f"unused allowance {allowance.describe()}")
-        for serial, value, micro_batch in _native.pending_bad_losses():
+        for _ in _native.pending_bad_losses() if not dropped else ():
             _native.add_handled(1)
             self._advise("handled-by-script", _native.counters()["steps"], "a loss that was not finite was never applied")
         if self.config.level == "trace" and self.report.trace_ops is None and self.config.report:

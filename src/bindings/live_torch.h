@@ -45,7 +45,7 @@ struct OptimizerEntry {
   std::uint64_t step = 0;           // calls judged so far
   std::uint32_t backwards = 0, predicted = 0;
   bool clip_proves = false;         // the last window's clip norm proved the gradients finite
-  bool dropped = false;             // bad gradients of this window were replaced before its last backward
+  std::uint32_t dropped = 0;        // how often bad gradients of this window were replaced before its last backward
   bool laundered = false;           // gradients that were bad after backward are finite or gone now
   bool norm_overflow = false;       // a clip norm overflowed though every element was finite
   std::uint64_t window_start = 0;   // serial of the first loss note of this window

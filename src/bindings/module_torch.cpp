@@ -82,6 +82,7 @@ py::dict window(py::handle optimizer) {
   out["backwards"] = e.backwards;
   out["norm_overflow"] = e.norm_overflow;
   out["laundered"] = e.laundered;
+  out["dropped"] = e.dropped;
   py::list marks, losses;
   for (const GradMark& m : e.marks) marks.append(static_cast<int>(m.state));
   out["marks"] = marks;
@@ -245,9 +246,9 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("reset", [] {
     Live& l = live();
+    // A new recorder counts anew; how often an optimizer has stepped is the optimizer's own history.
     l.counters = Counters();
-    l.optimizers.clear();
-    l.owner.clear();
+    for (const auto& entry : l.optimizers) close_window(*entry);
     l.losses.clear();
     l.history_count = 0;
     loader_log().forget();

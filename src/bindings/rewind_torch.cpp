@@ -78,11 +78,12 @@ PyObject* rewind_end(PyObject*, PyObject*) {
   return PyUnicode_FromString(why);
 }
 
-// put_back(): buffers as at the start of the window, generators as right after its last batch was fetched. Where no
-// loader was seen the generators stay: going back would draw the same bad batch again.
-PyObject* put_back(PyObject*, PyObject*) {
+// put_back(ready): buffers as at the start of the window, generators as right after its last batch was fetched. Where no
+// loader was seen and the batch did not lie ready the generators stay: going back would draw the same bad batch again.
+PyObject* put_back(PyObject*, PyObject* ready) {
   buffer_snapshot().restore();
   if (const RngState* state = loader_log().last_fetch()) restore_rng(*state);
+  else if (PyObject_IsTrue(ready) == 1 && window_start().taken) restore_rng(window_start().rng);
   Py_RETURN_NONE;
 }
 
@@ -126,7 +127,7 @@ PyMethodDef methods[] = {
     {"rewind_check", rewind_check, METH_O, nullptr},
     {"rewind_begin", rewind_begin, METH_NOARGS, nullptr},
     {"rewind_end", rewind_end, METH_NOARGS, nullptr},
-    {"put_back", put_back, METH_NOARGS, nullptr},
+    {"put_back", put_back, METH_O, nullptr},
     {"set_second_run", set_second_run, METH_O, nullptr},
     {"set_want_stack", set_want_stack, METH_O, nullptr},
     {"loader_methods", reinterpret_cast<PyCFunction>(loader_methods), METH_FASTCALL, nullptr},

@@ -201,14 +201,21 @@ void after_backward() {
     if (PyWeakref_GetObject(entry->ref) != entry->self) continue;
     ++entry->backwards;
     bool was_bad = false;
-    for (const GradMark& mark : entry->marks) was_bad |= mark.state > GradMark::kClean;
+    GradMark bad;
+    std::size_t bad_index = 0;
+    for (std::size_t i = 0; i < entry->marks.size(); ++i) {
+      if (entry->marks[i].state <= GradMark::kClean) continue;
+      was_bad = true;
+      bad = entry->marks[i];
+      bad_index = i;
+    }
     const bool loss_bad = !l.losses.empty() && l.losses.back().bad;
     if (loss_bad || was_bad || (entry->backwards == entry->predicted && !entry->clip_proves)) scan_all(*entry);
     else if (!entry->marks.empty()) std::fill(entry->marks.begin(), entry->marks.end(), GradMark());
     if (was_bad) {
-      bool still = false;
-      for (const GradMark& mark : entry->marks) still |= mark.state > GradMark::kClean;
-      entry->dropped |= !still;
+      // Accumulation adds one write to the same tensor; anything else means that the bad gradients were dropped.
+      const GradMark& now = entry->marks[bad_index];
+      entry->dropped += now.state == GradMark::kClean || now.grad != bad.grad || now.version != bad.version + 1;
     }
     if (loss_bad) {
       for (const GradMark& mark : entry->marks) l.losses.back().gradients_were_bad |= mark.state > GradMark::kClean;
@@ -272,9 +279,10 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict) {
 
 void close_window(OptimizerEntry& entry) {
   Live& l = live();
-  entry.predicted = entry.backwards;
+  if (entry.dropped == 0) entry.predicted = entry.backwards;  // a window that was dropped says nothing of the next
   entry.backwards = 0;
-  entry.norm_overflow = entry.dropped = false;
+  entry.norm_overflow = false;
+  entry.dropped = 0;
   entry.window_start = l.next_serial;
   std::fill(entry.marks.begin(), entry.marks.end(), GradMark());
   std::uint64_t oldest = l.next_serial;
