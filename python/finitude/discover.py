@@ -99,6 +99,22 @@ def schedulers(optimizer):
     return [s for s in _instances(base) if getattr(s, "optimizer", None) is optimizer]
 
 
+def scaler_of(optimizer):
+    """The GradScaler that steps this optimizer, or None."""
+    return next((s for s in _instances(torch.amp.GradScaler)
+                 if s._enabled and id(optimizer) in getattr(s, "_per_optimizer_states", ())), None)
+
+
+def own_generators():
+    """Names of the user's variables that are torch.Generator objects: their state is not part of a snapshot."""
+    found = set()
+    for frame in user_frames():
+        for name, value in list(frame.f_locals.items()):
+            if isinstance(value, torch.Generator) and value is not torch.default_generator:
+                found.add(name)
+    return sorted(found)
+
+
 def is_library(filename):
     """True for torch, finitude, the standard library and what is not a file."""
     from . import _places

@@ -52,46 +52,6 @@ def _wrap_created(original):
     return __init__
 
 
-def _wrap_scale(original):
-    @functools.wraps(original)
-    def scale(self, outputs):
-        if self._enabled:
-            for loss in outputs if isinstance(outputs, (list, tuple)) else (outputs,):
-                if isinstance(loss, torch.Tensor):
-                    _native.note_scaled_loss(loss)
-        return original(self, outputs)
-
-    return scale
-
-
-def _wrap_scaler_step(original):
-    @functools.wraps(original)
-    def step(self, optimizer, *args, **kwargs):
-        if not self._enabled or not _native.is_on():
-            return original(self, optimizer, *args, **kwargs)
-        token = _cold.on_scaler_step(optimizer, self, None)
-        if token == "vetoed":
-            return None
-        result = original(self, optimizer, *args, **kwargs)
-        if token is not None:
-            _cold.on_scaler_step(optimizer, self, token)
-        return result
-
-    return step
-
-
-def _wrap_clip_value(original):
-    @functools.wraps(original)
-    def clip_grad_value_(parameters, clip_value, foreach=None):
-        if isinstance(parameters, torch.Tensor):
-            parameters = [parameters]
-        parameters = list(parameters)
-        _native.scan_before_write(parameters)
-        return original(parameters, clip_value, foreach)
-
-    return clip_grad_value_
-
-
 def install():
     """Idempotent. Nothing is patched twice; `uninstall` leaves no trace."""
     global _installed, _fork_hook
@@ -104,13 +64,14 @@ def install():
     _native.configure(_cold, backward, clip.__dict__[norm_name])
     _patches.set(autograd, "_engine_run_backward", _native.engine_run_backward)
     _patches.set(clip, norm_name, _native.clip_grads_with_norm)
-    wrapped = _wrap_clip_value(clip.clip_grad_value_)
-    _patches.set(clip, "clip_grad_value_", wrapped)
-    _patches.set(torch.nn.utils, "clip_grad_value_", wrapped)
+    _native.set_clip_value(clip.clip_grad_value_)
+    _patches.set(clip, "clip_grad_value_", _native.clip_grad_value)
+    _patches.set(torch.nn.utils, "clip_grad_value_", _native.clip_grad_value)
     _patches.set(torch.optim.Optimizer, "__init__", _wrap_created(torch.optim.Optimizer.__init__))
-    for scaler in {torch.amp.GradScaler}:
-        _patches.set(scaler, "scale", _wrap_scale(scaler.scale))
-        _patches.set(scaler, "step", _wrap_scaler_step(scaler.step))
+    scaler = torch.amp.GradScaler
+    scale_method, step_method = _native.scaler_methods(scaler.__dict__["scale"], scaler.__dict__["step"])
+    _patches.set(scaler, "scale", scale_method)
+    _patches.set(scaler, "step", step_method)
     iter_method, next_method = _native.loader_methods(
         dataloader.DataLoader.__dict__["__iter__"], dataloader._BaseDataLoaderIter.__dict__["__next__"]
     )

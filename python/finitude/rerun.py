@@ -19,6 +19,8 @@ def fingerprint(optimizer):
     window = _native.window(optimizer)
     return {
         "losses": [l["sum"] for l in window["losses"]],
+        # Where all values are NaN the bits prove little; a run on other data draws other numbers.
+        "generator": _native.checksum(torch.get_rng_state()),
         "gradients": [_native.checksum(p.grad) if p.grad is not None else 0 for p in discover.parameters(optimizer)],
     }
 
@@ -35,7 +37,7 @@ def _facts(session, optimizer):
         "optimizer_eps": float(eps) if isinstance(eps, (int, float)) else 0.0,
         "half_parameters": any(p.dtype in (torch.float16, torch.bfloat16) for p in discover.parameters(optimizer)),
         "scaler_active": scaler is not None, "scale": float(scaler.get_scale()) if scaler is not None else 0.0,
-        "scaler_skips_in_row": session.scaler_skips_in_row.get(id(optimizer), 0),
+        "scaler_skips_in_row": session.scaler_skips_in_row.get(id(optimizer), (0, 0))[0],
     }))
 
 
@@ -148,6 +150,8 @@ class _Quiet:
 def begin_rewind(session, optimizer, alarm, sinks):
     """Puts the window's start back. True: returning from the vetoed call runs it again."""
     why = _native.rewind_check(optimizer)
+    if why is None and (own := discover.own_generators()):
+        why = f"the program draws from a generator of its own ({', '.join(own[:3])})"
     if why is not None:
         alarm["rerun_text"] = f"rewind: {why}"
         return False
@@ -314,7 +318,7 @@ def by_restart(session, optimizer, alarm, expected, written):
             return False
     apply_findings(alarm, found["findings"])
     alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = found["rerun"], "restart", found["verified"]
-    alarm["rerun_text"] = found["text"]
+    alarm["rerun_text"] = found["text"] + (f" ({alarm['rerun_text']})" if alarm["rerun_text"] else "")
     return True
 
 

@@ -78,17 +78,17 @@ class Session:
         return self._act(optimizer, alarm, [(kind, name, tensor)], at_start=True)
 
     def _bad_at_start(self, optimizer):
-        names = discover.names(optimizer)
-        for name, p in zip(names, discover.parameters(optimizer)):
+        # Names are looked up only for what is bad: reading a frame's locals makes older Pythons keep them.
+        for i, p in enumerate(discover.parameters(optimizer)):
             if p.requires_grad and not _native.is_finite(p) and not any(p is a for a in self.allowed_tensors):
-                return "parameter", name, p
-        for name, p in zip(names, discover.parameters(optimizer)):
+                return "parameter", discover.names(optimizer)[i], p
+        for i, p in enumerate(discover.parameters(optimizer)):
             state = optimizer.state.get(p)
             for key, value in (state or {}).items():
                 if isinstance(value, torch.Tensor):
                     s = _native.statistics(value)
                     if s and s["nan"]:
-                        return "state", f"{name}.{key}", value
+                        return "state", f"{discover.names(optimizer)[i]}.{key}", value
         # A statistic that is NaN while the loss is finite, or in a module that only evaluates, was so before this forward.
         loss_bad = any(l["bad"] for l in _native.window(optimizer)["losses"])
         for name, value, training in discover.normalisation_statistics(optimizer):
@@ -103,34 +103,26 @@ class Session:
     def on_scaler_skip(self, optimizer):
         self._count_scaler_skip(optimizer, self.scaler)
 
-    def on_scaler_step(self, optimizer, scaler, token):
-        """Before (token None) and after GradScaler.step; an unscaled loss that is not finite alarms at once."""
-        if token is None:
-            self.scaler = scaler
-            if not _native.is_registered(optimizer):
-                return ("steps", -1)
-            window = _native.window(optimizer)
-            if any(l["bad"] and l["owned"] for l in window["losses"]):
-                verdict = self.on_window(optimizer)
-                if verdict:
-                    if verdict is True:
-                        _native.count_step(optimizer)
-                    _native.close_window(optimizer)
-                    return "vetoed"
-            return ("steps", _native.window(optimizer)["step"], _native.counters()["scaler_skips"])
-        if token[1] < 0 or not _native.is_registered(optimizer):
-            return None
-        if _native.window(optimizer)["step"] == token[1] and _native.counters()["scaler_skips"] == token[2]:
-            _native.add_scaler_skip()
+    def on_scaler_step(self, optimizer, scaler, skipped):
+        """GradScaler.step with a bad unscaled loss, which alarms at once (True: leave the call out), or that skipped."""
+        self.scaler = scaler
+        if skipped:
             self._count_scaler_skip(optimizer, scaler)
+            return None
+        if not any(l["bad"] and l["owned"] for l in _native.window(optimizer)["losses"]):
+            return None
+        verdict = self.on_window(optimizer)
+        if verdict is True:
+            _native.count_step(optimizer)
+        if verdict:
             _native.close_window(optimizer)
-        else:
-            self.scaler_skips_in_row[id(optimizer)] = 0
-        return None
+        return True if verdict else None
 
     def _count_scaler_skip(self, optimizer, scaler):
-        row = self.scaler_skips_in_row.get(id(optimizer), 0) + 1
-        self.scaler_skips_in_row[id(optimizer)] = row
+        step = _native.window(optimizer)["step"]
+        row, at = self.scaler_skips_in_row.get(id(optimizer), (0, step))
+        row = row + 1 if at == step else 1  # a step that was taken ends the row
+        self.scaler_skips_in_row[id(optimizer)] = (row, step)
         scale = float(scaler.get_scale()) if scaler is not None else 0.0
         if row > 20 or (scaler is not None and scale < 1):
             window = _native.window(optimizer)
@@ -139,7 +131,7 @@ class Session:
             alarm = self._new_alarm(optimizer, "gradient", name)
             alarm["text"] = f"GradScaler skipped {row} steps in a row (scale {scale:g}): the gradients overflow at any scale"
             alarm["cause"] = {"class": "loss-scale-misuse", "confidence": "likely", "experiments": [], "text": alarm["text"]}
-            self.scaler_skips_in_row[id(optimizer)] = 0
+            self.scaler_skips_in_row.pop(id(optimizer))
             self._act(optimizer, alarm, None, rerun_wanted=False)
 
     def on_window(self, optimizer):
@@ -240,6 +232,7 @@ class Session:
     # -- what is done about it ------------------------------------------------------------------
 
     def _new_alarm(self, optimizer, kind, name, step=None):
+        self.scaler = discover.scaler_of(optimizer) or self.scaler
         window = _native.window(optimizer)
         return {
             "step": window["step"] if step is None else step, "micro_batch": 0, "rank": 0,

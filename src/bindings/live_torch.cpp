@@ -282,7 +282,102 @@ PyObject* before_clip(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   return clip_with_norm(args, nargs, kwnames);
 }
 
+bool truthy_attribute(PyObject* object, const char* name) {
+  PyObject* value = PyObject_GetAttrString(object, name);
+  const bool result = value != nullptr && PyObject_IsTrue(value) == 1;
+  Py_XDECREF(value);
+  PyErr_Clear();
+  return result;
+}
+
+// torch.nn.utils.clip_grad_value_(parameters, clip_value, foreach=None): looked at before the values are cut.
+PyObject* clip_value(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  Live& l = live();
+  if (!l.on || nargs < 1 || THPVariable_Check(args[0])) {
+    if (l.on && nargs >= 1) {
+      PyObject* one = PyTuple_Pack(1, args[0]);
+      if (one != nullptr) scan_before_write(one);
+      Py_XDECREF(one);
+    }
+    return PyObject_Vectorcall(l.original_clip_value, args, static_cast<size_t>(nargs), kwnames);
+  }
+  PyObject* list = PySequence_List(args[0]);  // a generator can be walked only once
+  if (list == nullptr) return nullptr;
+  scan_before_write(list);
+  std::vector<PyObject*> call(args, args + nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0));
+  call[0] = list;
+  PyObject* result = PyObject_Vectorcall(l.original_clip_value, call.data(), static_cast<size_t>(nargs), kwnames);
+  Py_DECREF(list);
+  return result;
+}
+
+// GradScaler.scale(self, outputs): the loss that counts is the unscaled one.
+PyObject* scaler_scale(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  Live& l = live();
+  if (l.on && nargs == 2 && truthy_attribute(args[0], "_enabled")) {
+    if (THPVariable_Check(args[1])) {
+      note_scaled(args[1]);
+    } else if (PyList_Check(args[1]) || PyTuple_Check(args[1])) {
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(args[1]); ++i) {
+        PyObject* item = PySequence_Fast_GET_ITEM(args[1], i);
+        if (THPVariable_Check(item)) note_scaled(item);
+      }
+    }
+  }
+  return PyObject_Vectorcall(l.original_scale, args, static_cast<size_t>(nargs), kwnames);
+}
+
+// GradScaler.step(self, optimizer, ...): a bad unscaled loss is decided here, a skipped step is counted here.
+PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  Live& l = live();
+  OptimizerEntry* entry = l.on && nargs >= 2 && truthy_attribute(args[0], "_enabled") ? find_entry(args[1]) : nullptr;
+  if (entry == nullptr) return PyObject_Vectorcall(l.original_scaler_step, args, static_cast<size_t>(nargs), kwnames);
+  bool bad = false;
+  for (const LossNote& note : l.losses) bad |= note.bad && !note.consumed && note.serial > entry->window_start;
+  if (bad) {
+    PyObject* r = call_cold("on_scaler_step", args[1], args[0], Py_False);
+    if (r == nullptr) return nullptr;
+    const bool vetoed = r == Py_True;
+    Py_DECREF(r);
+    if (vetoed) Py_RETURN_NONE;
+  }
+  const std::uint64_t step = entry->step, skips = l.counters.scaler_skips;
+  PyObject* result = PyObject_Vectorcall(l.original_scaler_step, args, static_cast<size_t>(nargs), kwnames);
+  if (result == nullptr || entry->step != step || l.counters.scaler_skips != skips) return result;
+  ++l.counters.scaler_skips;
+  PyObject* r = call_cold("on_scaler_step", args[1], args[0], Py_True);
+  close_window(*entry);
+  if (r == nullptr) Py_CLEAR(result);
+  Py_XDECREF(r);
+  return result;
+}
+
+PyMethodDef scale_def = {"scale", reinterpret_cast<PyCFunction>(scaler_scale), METH_FASTCALL | METH_KEYWORDS, nullptr};
+PyMethodDef step_def = {"step", reinterpret_cast<PyCFunction>(scaler_step), METH_FASTCALL | METH_KEYWORDS, nullptr};
+
+// scaler_methods(original scale, original step) -> the two that stand in for them.
+PyObject* scaler_methods(PyObject*, PyObject* args) {
+  PyObject *scale, *step;
+  if (!PyArg_ParseTuple(args, "OO", &scale, &step)) return nullptr;
+  Py_XSETREF(live().original_scale, Py_NewRef(scale));
+  Py_XSETREF(live().original_scaler_step, Py_NewRef(step));
+  PyObject* a = PyCFunction_New(&scale_def, nullptr);
+  PyObject* b = PyCFunction_New(&step_def, nullptr);
+  PyObject* result = Py_BuildValue("(NN)", PyInstanceMethod_New(a), PyInstanceMethod_New(b));
+  Py_XDECREF(a);
+  Py_XDECREF(b);
+  return result;
+}
+
+PyObject* set_clip_value(PyObject*, PyObject* original) {
+  Py_XSETREF(live().original_clip_value, Py_NewRef(original));
+  Py_RETURN_NONE;
+}
+
 PyMethodDef methods[] = {
+    {"scaler_methods", scaler_methods, METH_VARARGS, nullptr},
+    {"set_clip_value", set_clip_value, METH_O, nullptr},
+    {"clip_grad_value", reinterpret_cast<PyCFunction>(clip_value), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {"engine_run_backward", reinterpret_cast<PyCFunction>(engine_run_backward), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {"optimizer_pre_hook", reinterpret_cast<PyCFunction>(pre_hook), METH_FASTCALL, nullptr},
     {"make_guarded_step", make_guarded_step, METH_O, nullptr},

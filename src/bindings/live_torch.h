@@ -68,6 +68,9 @@ struct Live {
   bool on = false;
   PyObject* cold = nullptr;          // finitude._cold: the Python side of rare events
   PyObject* original_backward = nullptr;
+  PyObject* original_clip_value = nullptr;
+  PyObject* original_scale = nullptr;
+  PyObject* original_scaler_step = nullptr;
   Counters counters;
   std::vector<std::unique_ptr<OptimizerEntry>> optimizers;
   std::unordered_map<const c10::TensorImpl*, std::pair<OptimizerEntry*, std::uint32_t>> owner;

@@ -241,7 +241,8 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   auto context = std::make_unique<Context>();
   context->info = &info;
   context->is_node = is_node;
-  if (info.is_op && !info.allocates && !info.from_host && !is_node) {
+  const bool moves = info.may_view && info.writes == 0;  // views compute nothing: their output tells all
+  if (info.is_op && !info.allocates && !info.from_host && !is_node && !moves) {
     // Copied before the kernel can overwrite them; dropped at once where the outputs are finite.
     context->call = copy_call(info.name, fn.overload_name(), inputs, &context->call_bytes);
   }
@@ -269,7 +270,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     if (!t.defined() || info.from_host) return;
     const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
     // What is only overwritten was not read: its old content explains nothing.
-    record::TensorUse use = use_of(impl, arg >= 64 || ((info.overwrites >> arg) & 1) == 0);
+    record::TensorUse use = use_of(impl, !moves && (arg >= 64 || ((info.overwrites >> arg) & 1) == 0));
     if (arg < info.args.size()) use.arg = info.args[arg];
     use.written = arg < 64 && ((info.writes >> arg) & 1) != 0;
     if (use.written && use.storage != record::kNone) {
