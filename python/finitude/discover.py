@@ -105,12 +105,26 @@ def scaler_of(optimizer):
                  if s._enabled and id(optimizer) in getattr(s, "_per_optimizer_states", ())), None)
 
 
-def own_generators():
-    """Names of the user's variables that are torch.Generator objects: their state is not part of a snapshot."""
+def _is_own_generator(value):
+    return isinstance(value, torch.Generator) and value is not torch.default_generator and value.device.type == "cpu"
+
+
+def global_generators():
+    """The torch.Generator objects that are global variables of the user's modules on the stack."""
+    found = {}
+    for frame in user_frames():
+        for value in list(frame.f_globals.values()):
+            if _is_own_generator(value):
+                found[id(value)] = value
+    return list(found.values())
+
+
+def unwatched_generators(watched):
+    """Names of local variables that hold other generators: their state is not part of a snapshot."""
     found = set()
     for frame in user_frames():
         for name, value in list(frame.f_locals.items()):
-            if isinstance(value, torch.Generator) and value is not torch.default_generator:
+            if _is_own_generator(value) and not any(value is w for w in watched):
                 found.add(name)
     return sorted(found)
 

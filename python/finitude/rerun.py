@@ -150,7 +150,7 @@ class _Quiet:
 def begin_rewind(session, optimizer, alarm, sinks):
     """Puts the window's start back. True: returning from the vetoed call runs it again."""
     why = _native.rewind_check(optimizer)
-    if why is None and (own := discover.own_generators()):
+    if why is None and (own := discover.unwatched_generators(session.generators)):
         why = f"the program draws from a generator of its own ({', '.join(own[:3])})"
     if why is not None:
         alarm["rerun_text"] = f"rewind: {why}"

@@ -27,6 +27,7 @@ class Session:
         self.pending = None           # the alarm that the second run under way is to explain
         self.allowed = []
         self.saved = {}
+        self.generators = []          # the program's own, part of every snapshot
         self.warned = {}              # optimizer ordinal -> step applied although it was bad
         self.scaler = None
         self.started_with = {}        # id(optimizer) -> largest parameter magnitude before its first step
@@ -62,6 +63,8 @@ class Session:
             self._register(optimizer)
         self.started_with[id(optimizer)] = discover.largest_parameter(optimizer)
         bad = self._bad_at_start(optimizer)
+        self.generators = discover.global_generators()
+        _native.watch_generators(self.generators)
         self._register(optimizer)  # again: groups may have been added since it was made
         if not bad:
             return None

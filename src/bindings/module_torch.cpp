@@ -1,4 +1,5 @@
 // finitude._native: what the Python package may call.
+#include <torch/csrc/Generator.h>
 #include <torch/extension.h>
 
 #include <nlohmann/json.hpp>
@@ -301,6 +302,13 @@ PYBIND11_MODULE(_native, m) {
   m.def("watch_buffers", [](const std::vector<at::Tensor>& b) { buffer_snapshot().watch(b); buffer_snapshot().take(); });
   m.def("buffers_turned_nan", [] { return buffer_snapshot().turned_nan(); });
   m.def("set_numpy_state_address", &set_numpy_state_address);
+  m.def("watch_generators", [](const py::list& list) {
+    std::vector<at::Generator> generators;
+    for (const py::handle& item : list) {
+      if (THPGenerator_Check(item.ptr())) generators.push_back(THPGenerator_Unwrap(item.ptr()));
+    }
+    watch_generators(std::move(generators));
+  });
   m.def("set_python_random", [](py::handle r) { set_python_random(r.ptr()); });
 
   m.def("trace_start", [] { observe::Tracer::get().start(&current_place); });

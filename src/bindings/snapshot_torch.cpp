@@ -29,17 +29,45 @@ void set_python_random(PyObject* instance) noexcept {
   Py_XSETREF(python_random, instance);
 }
 
-void take_rng(RngState* state) noexcept {
+namespace {
+
+std::vector<at::Generator>& own_generators() {
+  static auto* generators = new std::vector<at::Generator>();
+  return *generators;
+}
+
+void take_generator(at::Generator generator, std::vector<std::uint8_t>* state) noexcept {
   try {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    const at::Tensor tensor(at::check_generator<at::CPUGeneratorImpl>(generator)->get_state());
+    const auto* data = static_cast<const std::uint8_t*>(tensor.const_data_ptr());
+    state->assign(data, data + tensor.nbytes());
+  } catch (...) {
+    state->clear();
+  }
+}
+
+void restore_generator(at::Generator generator, const std::vector<std::uint8_t>& state) noexcept {
+  if (state.empty()) return;
+  try {
     std::lock_guard<std::mutex> lock(generator.mutex());
     auto* impl = at::check_generator<at::CPUGeneratorImpl>(generator);
-    const at::Tensor tensor(impl->get_state());
-    const auto* data = static_cast<const std::uint8_t*>(tensor.const_data_ptr());
-    state->torch_cpu.assign(data, data + tensor.nbytes());
+    at::Tensor tensor(impl->get_state());
+    if (tensor.nbytes() != state.size()) return;
+    std::memcpy(tensor.mutable_data_ptr(), state.data(), state.size());
+    impl->set_state(*tensor.unsafeGetTensorImpl());
   } catch (...) {
-    state->torch_cpu.clear();
   }
+}
+
+}  // namespace
+
+void watch_generators(std::vector<at::Generator> generators) { own_generators() = std::move(generators); }
+
+void take_rng(RngState* state) noexcept {
+  take_generator(at::detail::getDefaultCPUGenerator(), &state->torch_cpu);
+  state->own.resize(own_generators().size());
+  for (std::size_t i = 0; i < state->own.size(); ++i) take_generator(own_generators()[i], &state->own[i]);
   if (const char* p = python_random_memory()) state->python.assign(p, p + kTwisterBytes);
   if (numpy_address != 0) {
     const auto* p = reinterpret_cast<const char*>(numpy_address);
@@ -48,18 +76,9 @@ void take_rng(RngState* state) noexcept {
 }
 
 void restore_rng(const RngState& state) noexcept {
-  try {
-    if (!state.torch_cpu.empty()) {
-      at::Generator generator = at::detail::getDefaultCPUGenerator();
-      std::lock_guard<std::mutex> lock(generator.mutex());
-      auto* impl = at::check_generator<at::CPUGeneratorImpl>(generator);
-      at::Tensor tensor(impl->get_state());
-      if (tensor.nbytes() == state.torch_cpu.size()) {
-        std::memcpy(tensor.mutable_data_ptr(), state.torch_cpu.data(), state.torch_cpu.size());
-        impl->set_state(*tensor.unsafeGetTensorImpl());
-      }
-    }
-  } catch (...) {
+  restore_generator(at::detail::getDefaultCPUGenerator(), state.torch_cpu);
+  for (std::size_t i = 0; i < state.own.size() && i < own_generators().size(); ++i) {
+    restore_generator(own_generators()[i], state.own[i]);
   }
   if (char* p = python_random_memory(); p != nullptr && state.python.size() == kTwisterBytes) {
     std::memcpy(p, state.python.data(), kTwisterBytes);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <Python.h>
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -14,6 +15,7 @@ struct RngState {
   std::vector<std::uint8_t> torch_cpu;    // CPUGeneratorImpl state, as get_state gives it
   std::vector<std::uint8_t> python;       // random's Mersenne Twister
   std::vector<std::uint8_t> numpy;        // numpy.random's global one; empty before numpy is imported
+  std::vector<std::vector<std::uint8_t>> own;  // the program's own torch.Generator objects, as watched
 };
 
 void take_rng(RngState* state) noexcept;
@@ -21,6 +23,8 @@ void restore_rng(const RngState& state) noexcept;
 // Address of numpy's legacy global state (0: unknown); sizes are of struct mt19937_state.
 void set_numpy_state_address(std::uintptr_t address) noexcept;
 void set_python_random(PyObject* instance) noexcept;
+// CPU generators of the program that are part of every snapshot from now on.
+void watch_generators(std::vector<at::Generator> generators);
 
 // Copies of the watched buffers. `watch` keeps weak references only.
 struct BufferSnapshot {
