@@ -51,7 +51,6 @@ struct OptimizerEntry {
   std::uint64_t window_start = 0;   // serial of the first loss note of this window
   int in_step = 0;
   bool veto_now = false, armed_post = false, armed_restore = false;
-  std::uint32_t rotation = 0;
   double lr = 0;
   std::vector<GradMark> marks;      // by parameter index, groups in order
   std::vector<at::Tensor> taken;    // gradients taken away by a veto, by parameter index
