@@ -121,8 +121,13 @@ def finitude(folder, *words, env=None, cold=False):
 def plain(folder, *words, env=None):
     """`python *words`, without us: what a watched run is compared with."""
     done = subprocess.run([sys.executable, *words], cwd=folder, env=_environment(env), stdin=subprocess.DEVNULL,
-                          capture_output=True, timeout=LIMIT)
+                          capture_output=True, timeout=LIMIT, preexec_fn=_interruptible)
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode(), None, pathlib.Path(folder))
+
+
+def _interruptible():
+    """Ctrl-C works also where the tests themselves were started in the background of a shell, which ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def without_closing_line(err):
