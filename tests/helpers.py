@@ -96,21 +96,21 @@ def write_script(folder, text, name="train.py"):
     return path
 
 
-def run(folder, text, *options, args=(), name="train.py", env=None, cold=False):
+def run(folder, text, *options, args=(), name="train.py", env=None, cold=False, limit=LIMIT):
     """`finitude run --report report.json *options name *args` in `folder`, with `text` as the script."""
     if text is not None:
         write_script(folder, text, name)
-    return finitude(folder, "run", "--report", "report.json", *options, name, *args, env=env, cold=cold)
+    return finitude(folder, "run", "--report", "report.json", *options, name, *args, env=env, cold=cold, limit=limit)
 
 
-def finitude(folder, *words, env=None, cold=False):
-    """The command line `finitude *words`, run in `folder`."""
+def finitude(folder, *words, env=None, cold=False, limit=LIMIT):
+    """The command line `finitude *words`, run in `folder`; `limit` (seconds) is that of a cold run."""
     folder = pathlib.Path(folder)
     report = folder / "report.json"
     report.unlink(missing_ok=True)
     if cold:
         done = subprocess.run([sys.executable, "-m", "finitude", *words], cwd=folder, env=_environment(env),
-                              stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT)
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=limit)
         code, out, err = done.returncode, done.stdout.decode(), done.stderr.decode()
     else:
         code, out, err = _server().run(folder, list(words), env or {})

@@ -167,6 +167,12 @@ def cold_sample(chosen, seed):
     return random.Random(f"cold/{seed}").sample(chosen, -(-len(chosen) // 10))
 
 
+def always_cold(case, run):
+    """What a fork may hide: a second process, and compiled code (both start from a fresh interpreter)."""
+    report = run.report() or {}
+    return case.expected.get("cold", False) or any(a.get("rerun_by") == "restart" for a in report.get("alarms") or [])
+
+
 def as_json(summary, results, ok):
     rows = [{"id": r["case"].id, "slug": r["case"].slug, "expect": r["case"].expected["expect"],
              "marks": r["marks"], "got": r["got"], "cold_agrees": r["cold"], "seconds": round(r["seconds"], 2),
@@ -181,7 +187,8 @@ def parse(argv):
     p.add_argument("--limit", type=float, default=60, metavar="SECONDS", help="time limit of one case")
     p.add_argument("--cold", action="store_true", help="a fresh process for every case, no forks")
     p.add_argument("--cold-sample", default="0", metavar="SEED",
-                   help="seed of the tenth that also runs in a fresh process; 'off' for none")
+                   help="seed of the tenth that also runs in a fresh process, besides every case with a second "
+                        "process or compiled code; 'off' for none")
     p.add_argument("--metamorphic", action="store_true", help="score variants: names renamed, lines moved")
     p.add_argument("--variant-seed", type=int, default=0)
     p.add_argument("--json", metavar="OUT")
@@ -207,9 +214,11 @@ def main(argv=None):
         def on_end(run):
             ended[run.case.slug, run.cold] = run
 
+        execute([(case, folder, options.cold) for case in chosen], options.jobs, options.limit, on_end)
         also_cold = [] if options.cold else cold_sample(chosen, options.cold_sample)
-        execute([(case, folder, options.cold) for case in chosen] + [(case, folder, True) for case in also_cold],
-                options.jobs, options.limit, on_end)
+        if not options.cold and options.cold_sample != "off":
+            also_cold += [c for c in chosen if c not in also_cold and always_cold(c, ended[c.slug, False])]
+        execute([(case, folder, True) for case in also_cold], options.jobs, options.limit, on_end)
         results = []
         for case in chosen:
             run = ended[case.slug, options.cold]

@@ -38,3 +38,24 @@ def step_cell(optimizer):
             continue
         return closure[code.co_freevars.index("func")]
     return None
+
+
+def compiled_code_ran():
+    """True if torch.compile made at least one graph in this process."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return utils is not None and utils.counters["stats"]["unique_graphs"] > 0
+
+
+def run_eagerly():
+    """From here compiled code runs op by op, until `end_eager` is given what this returns. None: nothing was compiled."""
+    if not compiled_code_ran():
+        return None
+    import torch
+
+    return torch.compiler.set_stance("force_eager")
+
+
+def end_eager(stance):
+    """Puts the stance of torch.compile back to what it was before `run_eagerly`."""
+    if stance is not None:
+        stance.__exit__(None, None, None)

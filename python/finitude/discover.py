@@ -152,7 +152,7 @@ def names(optimizer):
     found = roots(optimizer)
     for module in found:
         for name, p in module.named_parameters(remove_duplicate=False):
-            by_id.setdefault(id(p), name)
+            by_id.setdefault(id(p), name.replace("_orig_mod.", ""))  # torch.compile's wrapper adds that
     missing = [p for p in params if id(p) not in by_id]
     if missing:
         wanted = {id(p) for p in missing}

@@ -79,12 +79,12 @@ def _watch(settings, is_module, target, command):
         _unwatched(why)
         return None
     try:
-        from . import _cold, _native, install, rerun
+        from . import _cold, _native, install, restart
         from .session import Session
     except ImportError as e:
         _unwatched(f"the engine does not load with torch {torch.__version__} ({e})")
         return None
-    target_step = rerun.Target.from_environment()
+    target_step = restart.Target.from_environment()
     start = Start(command)
     if target_step is not None:
         restore_seeds(target_step.order["seeds"])
@@ -135,7 +135,7 @@ def _on_sigterm(session):
 
 
 def _end(session, ended):
-    from . import _cold, _native, rerun
+    from . import _cold, _native
 
     owner = session.pid == os.getpid()
     if not owner:

@@ -5,7 +5,8 @@ import sys
 
 import torch
 
-from . import _native, discover, intake, rerun
+from . import _native, discover, findings, intake, restart, rewind
+from . import sinks as sinks_of
 from .errors import NonFiniteError
 from .hold import Holds
 from .report import Report, number, statistic
@@ -227,6 +228,9 @@ class Session:
                     sinks.append(("state", f"{name}.{key}", value))
         return sinks
 
+    def on_armed(self, _):
+        self.target.on_armed()
+
     def on_closure(self, optimizer, args, kwargs):
         from . import closures
 
@@ -274,24 +278,24 @@ class Session:
             if not traced:
                 self.reruns_left -= 1
             self.explained.add(what)
-            if not written and not at_start and rerun.try_trace(self, optimizer, alarm, sinks):
+            if not written and not at_start and rewind.try_trace(self, optimizer, alarm, sinks):
                 pass
-            elif not written and not at_start and not alarm["harmless"] and rerun.begin_rewind(
+            elif not written and not at_start and not alarm["harmless"] and rewind.begin(
                 self, optimizer, alarm, sinks
             ):
                 return "again"  # the window runs again; _second_run_ended goes on from here
             else:
-                rerun.by_restart(self, optimizer, alarm, rerun.fingerprint(optimizer), written)
+                restart.run(self, optimizer, alarm, findings.fingerprint(optimizer), written)
                 if at_start:
-                    rerun.as_loaded_state(alarm)
+                    findings.as_loaded_state(alarm)
         return self._conclude(optimizer, alarm, written)
 
     def _second_run_ended(self, optimizer):
         alarm, self.pending = self.pending, None
-        verdict = rerun.end_rewind(self, optimizer, alarm)
+        verdict = rewind.end(self, optimizer, alarm)
         _native.consume_losses(optimizer)
         if not verdict:
-            rerun.by_restart(self, optimizer, alarm["alarm"], alarm["expected"], False)
+            restart.run(self, optimizer, alarm["alarm"], alarm["expected"], False)
         return self._conclude(optimizer, alarm["alarm"], False)
 
     def _conclude(self, optimizer, alarm, written):
@@ -366,23 +370,23 @@ class Session:
             return
         if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():
             return
-        found = rerun.pending_window(self) or rerun.loss_in_frames(self, error)
+        found = sinks_of.pending_window(self) or sinks_of.loss_in_frames(self, error)
         if found is None:
             return
         optimizer, alarm, sinks = found
         alarm["text"] += f"; the script itself raised {type(error).__name__}"
         alarm["action"] = "the script's own exception"
-        if self.config.on_alarm != "raise" and not rerun.try_trace(self, optimizer, alarm, sinks):
-            rerun.by_restart(self, optimizer, alarm, rerun.fingerprint(optimizer), False)
+        if self.config.on_alarm != "raise" and not rewind.try_trace(self, optimizer, alarm, sinks):
+            restart.run(self, optimizer, alarm, findings.fingerprint(optimizer), False)
         alarm.pop("optimizer_ordinal", None)
         self.report.alarms.append(alarm)
         self._print(alarm)
 
     def second_run_lost(self):
         """The program ended inside a second run: the next way explains the alarm, which is what ends the program."""
-        pending = rerun.abandon_rewind(self)
+        pending = rewind.abandon(self)
         alarm = pending["alarm"]
-        rerun.by_restart(self, pending["optimizer"], alarm, pending["expected"], False)
+        restart.run(self, pending["optimizer"], alarm, pending["expected"], False)
         alarm.pop("optimizer_ordinal", None)
         alarm["action"] = "stopped"
         self.report.alarms.append(alarm)
@@ -405,7 +409,7 @@ class Session:
             self.target.program_ended(self, None)
             return
         dropped = False
-        for optimizer in rerun.watched_optimizers():
+        for optimizer in sinks_of.watched_optimizers():
             if not self.report.alarms and any(m >= BAD for m in _native.window(optimizer)["marks"]):
                 _native.add_handled(1)
                 self._advise("handled-by-script", _native.window(optimizer)["step"],
@@ -419,7 +423,7 @@ class Session:
             _native.add_handled(1)
             self._advise("handled-by-script", _native.counters()["steps"], "a loss that was not finite was never applied")
         if self.config.level == "trace" and self.report.trace_ops is None and self.config.report:
-            self.report.trace_ops = rerun.last_ops()
+            self.report.trace_ops = findings.last_ops()
         written = self.report.write()
         try:
             sys.stderr.write(self.report.closing_line(written) + "\n")

@@ -205,6 +205,11 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     }
   }
   commit_window(*entry, verdict, lr);
+  if (l.target_set && entry->ordinal == l.target_ordinal && entry->step == l.target_step) {
+    PyObject* r = call_cold("on_armed", optimizer);
+    if (r == nullptr) return nullptr;
+    Py_DECREF(r);
+  }
   Py_RETURN_NONE;
 }
 

@@ -3,6 +3,7 @@
 #include <Python.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <string_view>
 #include <unordered_map>
 
 #include "bindings/frames_python.h"
@@ -84,6 +85,9 @@ bool path_between(PyObject* outer, PyObject* inner, int depth, std::string* path
 std::string module_name() {
   thread_local std::vector<PyObject*> selves;
   current_module_self(&selves);
+  // torch.compile's wrapper is not of the user's making: the module inside it is the one they know.
+  const auto wraps = [](PyObject* self) { return std::string_view(Py_TYPE(self)->tp_name).ends_with("OptimizedModule"); };
+  while (selves.size() > 1 && wraps(selves.back())) selves.pop_back();
   if (selves.empty()) return {};
   std::string name = Py_TYPE(selves.back())->tp_name;
   if (const auto dot = name.rfind('.'); dot != std::string::npos) name = name.substr(dot + 1);

@@ -1,0 +1,93 @@
+"""What the trace of a step says about its alarm: fingerprint, facts, births, cause, fix."""
+
+import json
+
+import torch
+
+from . import _native, discover, intake
+from .report import number, safe
+
+
+def fingerprint(optimizer):
+    """What must come out again, bit for bit: the losses of the window and the gradients as scanned."""
+    window = _native.window(optimizer)
+    return {
+        "losses": [l["sum"] for l in window["losses"]],
+        # Where all values are NaN the bits prove little; a run on other data draws other numbers.
+        "generator": _native.checksum(torch.get_rng_state()),
+        "gradients": [_native.checksum(p.grad) if p.grad is not None else 0 for p in discover.parameters(optimizer)],
+    }
+
+
+def _facts(session, optimizer):
+    points = [{"loss": number(l), "grad": number(g), "lr": number(r)} for l, g, r in _native.history()]
+    group = optimizer.param_groups[0] if optimizer.param_groups else {}
+    lr, eps = group.get("lr", 0.0), group.get("eps", 0.0)
+    scaler = session.scaler
+    start = session.started_with.get(id(optimizer), 0.0)
+    return json.dumps(safe({
+        "points": points, "param_absmax": [start, discover.largest_parameter(optimizer)] if start > 0 else [],
+        "lr_now": float(lr), "optimizer": type(optimizer).__name__,
+        "optimizer_eps": float(eps) if isinstance(eps, (int, float)) else 0.0,
+        "half_parameters": any(p.dtype in (torch.float16, torch.bfloat16) for p in discover.parameters(optimizer)),
+        "scaler_active": scaler is not None, "scale": float(scaler.get_scale()) if scaler is not None else 0.0,
+        "scaler_skips_in_row": session.scaler_skips_in_row.get(id(optimizer), (0, 0))[0],
+    }))
+
+
+def _name_values(session, optimizer):
+    """Tells the trace what the storages are that it saw."""
+    names = discover.names(optimizer)
+    for name, p in zip(names, discover.parameters(optimizer)):
+        _native.trace_name(p, "parameter", name)
+        state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+        for key, value in (state or {}).items():
+            if isinstance(value, torch.Tensor):
+                _native.trace_name(value, "state", f"{name}.{key}")
+    for name, b in discover.buffers(optimizer):
+        _native.trace_name(b, "buffer", name)
+    for tensor in session.allowed_tensors:
+        _native.trace_name(tensor, "constant", "allowed")
+
+
+MAX_OPS = 100_000
+
+
+def analyse(session, optimizer, sinks, want_ops=0):
+    """The findings of the trace that was just taken."""
+    _native.trace_stop()
+    for kind, name, tensor in sinks or ():
+        if tensor is not None and not _native.is_finite(tensor):
+            _native.trace_sink(kind, name, tensor)
+    _name_values(session, optimizer)
+    found = json.loads(_native.analyse(_facts(session, optimizer), want_ops))
+    _native.trace_clear()
+    return found
+
+
+def apply(alarm, found):
+    """Births, cause, fix and path into the alarm. True if a birth was found."""
+    if not found.get("births"):
+        return False
+    intake.name_loop_line(found["births"][0])
+    for key in ("births", "cause", "fix", "path"):
+        alarm[key] = found[key]
+    return True
+
+
+def as_loaded_state(alarm):
+    """What a parameter or state held before the first step is state, whatever wrote it there."""
+    for birth in alarm["births"][:1]:
+        if birth["phase"] != "memory":
+            birth["phase"] = "state"
+            if alarm["cause"]["class"] != "uninitialised-memory":
+                held = alarm["sink"]["name"]
+                alarm["cause"] = {**alarm["cause"], "class": "corrupted-state", "experiments": [], "confidence": "likely",
+                                  "text": f"{held} was not finite before any step was taken: a bad checkpoint or initial value"}
+                alarm["fix"] = None
+
+
+def last_ops():
+    found = json.loads(_native.analyse("{}", MAX_OPS))
+    _native.trace_clear()
+    return found.get("ops", [])

@@ -1,0 +1,149 @@
+"""Restart: the same program from its start in a second process, armed at the bad step."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+
+from . import _native, compat, findings
+from . import sinks as sinks_of
+from .rewind import ONLY_COMPILED
+
+ENVIRONMENT = "FINITUDE_RESTART"
+
+
+def run(session, optimizer, alarm, expected, written):
+    """Starts the same program again in a second process, armed at this step, and takes over what it found."""
+    start = session.start
+    if start is None:
+        alarm["rerun_text"] = (alarm["rerun_text"] + "; " if alarm["rerun_text"] else "") + \
+            "the program cannot be started again from here; run it under `finitude run`, or with --level trace"
+        return False
+    with tempfile.TemporaryDirectory(prefix="finitude-") as directory:
+        order = os.path.join(directory, "order.json")
+        result = os.path.join(directory, "result.json")
+        with open(order, "w", encoding="utf-8") as f:
+            json.dump({
+                "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "written": written, "result": result,
+                "expected": expected, "seeds": start.seeds, "threads": torch.get_num_threads(),
+                "compiled": compat.compiled_code_ran(),
+            }, f)
+        environment = {**os.environ, ENVIRONMENT: order}
+        if start.hash_seed is not None:
+            environment["PYTHONHASHSEED"] = start.hash_seed
+        began = time.monotonic()
+        took_first = began - start.monotonic
+        limit = max(120.0, 6 * took_first)
+        try:
+            process = subprocess.Popen(start.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL, env=environment, cwd=start.cwd)
+        except OSError as e:
+            alarm["rerun_text"] = f"the second process could not be started: {e.strerror}"
+            return False
+        said = False
+        try:
+            while process.poll() is None:
+                waited = time.monotonic() - began
+                if waited > limit:
+                    process.kill()
+                    process.wait()
+                    alarm["rerun_text"] = f"the second process did not reach step {alarm['step']} within {limit:.0f} s"
+                    return False
+                if waited > 3 and not said:
+                    said = True
+                    sys.stderr.write(f"finitude: running the program again up to step {alarm['step']} in a second process "
+                                     f"(the first took {took_first:.0f} s) ...\n")
+                time.sleep(0.02)
+        except BaseException:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            raise
+        try:
+            with open(result, encoding="utf-8") as f:
+                found = json.load(f)
+        except (OSError, ValueError):
+            alarm["rerun_text"] = f"the second process ended (exit code {process.returncode}) before step {alarm['step']}"
+            return False
+    findings.apply(alarm, found["findings"])
+    alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = found["rerun"], "restart", found["verified"]
+    alarm["rerun_text"] = found["text"] + (f" ({alarm['rerun_text']})" if alarm["rerun_text"] else "")
+    return True
+
+
+class Target:
+    """In the second process: what it was sent to explain."""
+
+    def __init__(self, order):
+        self.order = order
+        self.finished = False
+
+    @classmethod
+    def from_environment(cls):
+        path = os.environ.pop(ENVIRONMENT, None)
+        if not path:
+            return None
+        with open(path, encoding="utf-8") as f:
+            return cls(json.load(f))
+
+    def arm(self):
+        """From the start for the first step, else when the step before is applied."""
+        if self.order["step"] == 0:
+            _native.trace_start()
+            self.on_armed()
+        _native.arm_at(self.order["ordinal"], self.order["step"], self.order["written"])
+
+    def on_armed(self):
+        """The traced step begins: code that was compiled in the first process runs op by op from here."""
+        if self.order["compiled"]:
+            torch.compiler.set_stance("force_eager")
+
+    def _is_mine(self, optimizer, after=0):
+        window = _native.window(optimizer)
+        return window["ordinal"] == self.order["ordinal"] and window["step"] - after == self.order["step"]
+
+    def is_start(self, optimizer):
+        return self._is_mine(optimizer)
+
+    def on_window(self, session, optimizer):
+        if not self._is_mine(optimizer) or self.order["written"]:
+            if self._is_mine(optimizer, after=1) and self.order["written"]:
+                self.finish(session, optimizer, [])
+            return None
+        self.finish(session, optimizer, sinks_of.of_optimizer(optimizer))
+
+    def on_written(self, session, optimizer, sinks):
+        if self.order["written"] and self._is_mine(optimizer, after=1):
+            self.finish(session, optimizer, sinks)
+
+    def program_ended(self, session, error):
+        found = (sinks_of.pending_window(session) or sinks_of.loss_in_frames(session, error)) if not self.finished else None
+        if found is not None:
+            self.finish(session, found[0], found[2])
+        os._exit(3)
+
+    def finish(self, session, optimizer, sinks):
+        """Analyses, writes the result and ends this process without running any more of the user's code."""
+        self.finished = True
+        now = findings.fingerprint(optimizer)
+        verified = now == self.order["expected"] or self.order["written"] and bool(sinks)
+        found = findings.analyse(session, optimizer, sinks)
+        way = "run again from its start in a second process" + (", this step eagerly" if self.order["compiled"] else "")
+        if verified:
+            verdict, text = "persistent", f"the program was {way}; loss and gradients came out with the same bits"
+        elif found["births"]:
+            verdict = "persistent" if self.order["compiled"] else "order-dependent"
+            text = f"{way}; it failed again, with other bits"
+        elif self.order["compiled"]:
+            verdict, text = "order-dependent", f"{way}; the step came out finite: {ONLY_COMPILED}"
+        else:
+            verdict, text = "transient", f"{way}; the step came out finite"
+        temporary = self.order["result"] + ".tmp"
+        with open(temporary, "w", encoding="utf-8") as f:
+            json.dump({"findings": found, "rerun": verdict, "verified": verified, "text": text}, f)
+        os.replace(temporary, self.order["result"])
+        os._exit(0)

@@ -1,0 +1,92 @@
+"""Rewind: the bad window runs a second time in place, by returning from the vetoed call; and --level trace."""
+
+import torch
+
+from . import _native, compat, discover, findings
+from . import sinks as sinks_of
+from .quiet import Quiet
+
+ONLY_COMPILED = "it fails only when compiled, or with the random numbers that compiled code draws"
+
+
+def try_trace(session, optimizer, alarm, sinks):
+    """The step was traced while it ran the first time."""
+    if session.config.level != "trace" or not _native.trace_on():
+        return False
+    found = findings.analyse(session, optimizer, sinks, findings.MAX_OPS if session.config.report else 0)
+    session.report.trace_ops = found.pop("ops", None)
+    explained = findings.apply(alarm, found)
+    if explained:
+        alarm["rerun_by"], alarm["rerun_text"] = "trace", "every op was recorded as the step ran (--level trace)"
+    _native.trace_start()
+    return explained or not compat.compiled_code_ran()  # inside a compiled kernel nothing was seen: run it eagerly
+
+
+def begin(session, optimizer, alarm, sinks):
+    """Puts the window's start back. True: returning from the vetoed call runs it again."""
+    why = _native.rewind_check(optimizer)
+    if why is None and (own := discover.unwatched_generators(session.generators)):
+        why = f"the program draws from a generator of its own ({', '.join(own[:3])})"
+    if why is not None:
+        alarm["rerun_text"] = f"rewind: {why}"
+        return False
+    expected = findings.fingerprint(optimizer)
+    held = [(kind, name, tensor.clone() if tensor is not None else None) for kind, name, tensor in sinks]
+    why = _native.rewind_begin()
+    if why is not None:
+        alarm["rerun_text"] = f"rewind: {why}"
+        return False
+    session.holds.hold(optimizer)
+    session.holds.hold_scaler(session.scaler)
+    for p in discover.parameters(optimizer):
+        if p.grad is not None:
+            p.grad = torch.zeros_like(p.grad)
+    session.pending = {"alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "quiet": Quiet(),
+                       "eager": compat.run_eagerly()}
+    _native.trace_clear()
+    _native.trace_start()
+    return True
+
+
+def end(session, optimizer, pending):
+    """The second run reached `step` again. True if it did what the first did, and the alarm now tells why."""
+    _native.trace_stop()
+    pending["quiet"].end()
+    compat.end_eager(pending["eager"])
+    alarm = pending["alarm"]
+    eager = pending["eager"] is not None
+    why = _native.rewind_end()
+    same = findings.fingerprint(optimizer) == pending["expected"]
+    sinks = sinks_of.of_optimizer(optimizer)
+    failed_again = bool(sinks) or any(l["bad"] for l in _native.window(optimizer)["losses"])
+    if pending["optimizer"] is not optimizer:
+        why = "another optimizer stepped first"
+    if why is None and not same and not eager:
+        why = "loss or gradients came out with other bits"
+    if why is not None:
+        alarm["rerun_text"] = f"rewind did not reproduce the step: {why}"
+        _native.trace_clear()
+        return False
+    alarm["rerun_by"], alarm["rerun_verified"] = "rewind", same
+    alarm["rerun_text"] = "rewound and run again in place" + (", eagerly instead of compiled" if eager else "")
+    if not same and not failed_again:
+        alarm["rerun"] = "order-dependent"
+        alarm["rerun_text"] += f"; the step came out finite: {ONLY_COMPILED}"
+        _native.trace_clear()
+        return True
+    findings.apply(alarm, findings.analyse(session, optimizer, sinks))
+    alarm["rerun"] = "persistent"
+    alarm["rerun_text"] += "; loss and gradients came out with the same bits" if same else "; it failed again, with other bits"
+    return True
+
+
+def abandon(session):
+    """The second run did not come back to `step` (the script raised or ended in it)."""
+    pending, session.pending = session.pending, None
+    _native.trace_stop()
+    _native.trace_clear()
+    _native.rewind_end()
+    pending["quiet"].end()
+    compat.end_eager(pending["eager"])
+    pending["alarm"]["rerun_text"] = "rewind: the second run did not come back to this step"
+    return pending
