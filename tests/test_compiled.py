@@ -44,6 +44,7 @@ PROGRAM = """
         opt.step()
     print(torch._dynamo.eval_frame._stance.stance, all(bool(p.isfinite().all()) for p in net.parameters()))
 """
+pytestmark = pytest.mark.slow
 BIRTH = "return torch.log(p + SMALL)"
 
 
@@ -85,6 +86,5 @@ def test_a_healthy_compiled_model_is_silent(tmp_path):
     assert result.out == "default True\n"
 
 
-@pytest.mark.slow
 def test_with_the_default_backend(tmp_path):
     assert_found(run(tmp_path, "inductor", 4, limit=240), 4, "rewind")

@@ -77,9 +77,9 @@ class _Searching:
         names = discover.names(optimizer)
         sinks = [("gradient", n, p.grad) for n, p in zip(names, self.params)
                  if p.grad is not None and not _native.is_finite(p.grad)]
-        alarm = self.session._new_alarm(optimizer, "loss" if loss_bad else "parameter", "loss" if loss_bad else names[0])
+        alarm = self.session.new_alarm(optimizer, "loss" if loss_bad else "parameter", "loss" if loss_bad else names[0])
         alarm["text"] = "the loss that the closure returned is not finite" if loss_bad else "the line search left a parameter that is not finite"
         alarm["rerun_text"] = "a step that searches along a line is not run again"
         _native.count_step(optimizer)
         _native.close_window(optimizer)
-        self.session._act(optimizer, alarm, sinks, rerun_wanted=False)
+        self.session.act(optimizer, alarm, sinks, rerun_wanted=False)

@@ -105,6 +105,7 @@ def uninstall():
     global _installed
     _native.set_on(False)
     _native.trace_stop()
+    _native.set_undo_budget(0)
     while _handles:
         _handles.pop().remove()
     _patches.undo()

@@ -26,6 +26,14 @@ def safe(value):
     return number(value)
 
 
+def count_text(tensor):
+    """"3 NaN and 1 Inf"."""
+    s = _native.statistics(tensor) or {"nan": 0, "inf": 0}
+    parts = [f"{s['nan']} NaN"] if s["nan"] else []
+    parts += [f"{s['inf']} Inf"] if s["inf"] else []
+    return " and ".join(parts) or "no"
+
+
 def statistic(name, tensor):
     s = _native.statistics(tensor)
     if s is None:

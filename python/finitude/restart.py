@@ -10,15 +10,19 @@ import time
 
 import torch
 
-from . import _native, compat, findings
+from . import _native, compat, damage, findings
 from . import sinks as sinks_of
 from .rewind import ONLY_COMPILED
 
 ENVIRONMENT = "FINITUDE_RESTART"
 
 
-def run(session, optimizer, alarm, expected, written):
-    """Starts the same program again in a second process, armed at this step, and takes over what it found."""
+def run(session, optimizer, alarm, expected, written, earlier=False):
+    """Starts the same program again in a second process, armed at this step, and takes over what it found.
+
+    written: it is what the optimizer made of this step that is bad. earlier: the same of one of the steps before, or of
+    the script since; the alarm's step becomes the one where it happened.
+    """
     start = session.start
     if start is None:
         alarm["rerun_text"] = (alarm["rerun_text"] + "; " if alarm["rerun_text"] else "") + \
@@ -30,6 +34,7 @@ def run(session, optimizer, alarm, expected, written):
         with open(order, "w", encoding="utf-8") as f:
             json.dump({
                 "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "written": written, "result": result,
+                "first": max(0, alarm["step"] - _native.ROTATION - 1) if earlier else alarm["step"],
                 "expected": expected, "seeds": start.seeds, "threads": torch.get_num_threads(),
                 "compiled": compat.compiled_code_ran(),
             }, f)
@@ -70,6 +75,7 @@ def run(session, optimizer, alarm, expected, written):
             alarm["rerun_text"] = f"the second process ended (exit code {process.returncode}) before step {alarm['step']}"
             return False
     findings.apply(alarm, found["findings"])
+    alarm["step"] = found["step"]
     alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = found["rerun"], "restart", found["verified"]
     alarm["rerun_text"] = found["text"] + (f" ({alarm['rerun_text']})" if alarm["rerun_text"] else "")
     return True
@@ -92,10 +98,12 @@ class Target:
 
     def arm(self):
         """From the start for the first step, else when the step before is applied."""
-        if self.order["step"] == 0:
+        if self.order["first"] == 0:
             _native.trace_start()
             self.on_armed()
-        _native.arm_at(self.order["ordinal"], self.order["step"], self.order["written"])
+        if self.order["first"] < self.order["step"]:
+            _native.set_trace_level(True)  # a healthy step's trace is not kept
+        _native.arm_at(self.order["ordinal"], self.order["first"], self.order["step"], self.order["written"])
 
     def on_armed(self):
         """The traced step begins: code that was compiled in the first process runs op by op from here."""
@@ -114,11 +122,16 @@ class Target:
             if self._is_mine(optimizer, after=1) and self.order["written"]:
                 self.finish(session, optimizer, [])
             return None
-        self.finish(session, optimizer, sinks_of.of_optimizer(optimizer))
+        earlier = damage.sinks(session, optimizer) if self.order["first"] < self.order["step"] else []
+        self.finish(session, optimizer, earlier or sinks_of.of_optimizer(optimizer))
 
     def on_written(self, session, optimizer, sinks):
-        if self.order["written"] and self._is_mine(optimizer, after=1):
-            self.finish(session, optimizer, sinks)
+        window = _native.window(optimizer)
+        step = window["step"] - 1
+        if window["ordinal"] != self.order["ordinal"]:
+            return
+        if step == self.order["step"] and self.order["written"] or self.order["first"] <= step < self.order["step"]:
+            self.finish(session, optimizer, sinks, written_at=step)
 
     def program_ended(self, session, error):
         found = (sinks_of.pending_window(session) or sinks_of.loss_in_frames(session, error)) if not self.finished else None
@@ -126,14 +139,16 @@ class Target:
             self.finish(session, found[0], found[2])
         os._exit(3)
 
-    def finish(self, session, optimizer, sinks):
+    def finish(self, session, optimizer, sinks, written_at=None):
         """Analyses, writes the result and ends this process without running any more of the user's code."""
         self.finished = True
         now = findings.fingerprint(optimizer)
-        verified = now == self.order["expected"] or self.order["written"] and bool(sinks)
+        verified = now == self.order["expected"] or written_at is not None
         found = findings.analyse(session, optimizer, sinks)
         way = "run again from its start in a second process" + (", this step eagerly" if self.order["compiled"] else "")
-        if verified:
+        if written_at is not None:
+            verdict, text = "persistent", f"the program was {way}; step {written_at} of the optimizer wrote it again"
+        elif verified:
             verdict, text = "persistent", f"the program was {way}; loss and gradients came out with the same bits"
         elif found["births"]:
             verdict = "persistent" if self.order["compiled"] else "order-dependent"
@@ -144,6 +159,7 @@ class Target:
             verdict, text = "transient", f"{way}; the step came out finite"
         temporary = self.order["result"] + ".tmp"
         with open(temporary, "w", encoding="utf-8") as f:
-            json.dump({"findings": found, "rerun": verdict, "verified": verified, "text": text}, f)
+            json.dump({"findings": found, "rerun": verdict, "verified": verified, "text": text,
+                       "step": self.order["step"] if written_at is None else written_at}, f)
         os.replace(temporary, self.order["result"])
         os._exit(0)

@@ -5,11 +5,11 @@ import sys
 
 import torch
 
-from . import _native, discover, findings, intake, restart, rewind
+from . import _native, damage, discover, findings, intake, restart, rewind
 from . import sinks as sinks_of
 from .errors import NonFiniteError
 from .hold import Holds
-from .report import Report, number, statistic
+from .report import Report, count_text, number, statistic
 
 BAD = 2  # GradMark::State: at least infinite
 
@@ -29,13 +29,14 @@ class Session:
         self.allowed = []
         self.saved = {}
         self.generators = []          # the program's own, part of every snapshot
-        self.warned = {}              # optimizer ordinal -> step applied although it was bad
+        self.damaged = set()          # ordinals of optimizers whose parameters or state are known to be bad
         self.scaler = None
         self.started_with = {}        # id(optimizer) -> largest parameter magnitude before its first step
         self.explained = set()        # (sink kind, harmless): what a second run has explained once
         self.allowed_tensors = []
         self.start = None             # how the program was started, where it can be started again
         self.pid = os.getpid()
+        _native.set_undo_budget(config.undo_mb << 20)
         self.done = False
 
     # -- what the engine tells ------------------------------------------------------------------
@@ -72,14 +73,14 @@ class Session:
         kind, name, tensor = bad
         if self.target is not None:
             return self.target.finish(self, optimizer, [(kind, name, tensor)]) if self.target.is_start(optimizer) else None
-        alarm = self._new_alarm(optimizer, kind, name)
-        alarm["text"] = f"{name} already held {self._count_text(tensor)} before the first step"
+        alarm = self.new_alarm(optimizer, kind, name)
+        alarm["text"] = f"{name} already held {count_text(tensor)} before the first step"
         alarm["cause"] = {"class": "corrupted-state", "confidence": "likely", "experiments": [],
-                          "text": f"{name} held {self._count_text(tensor)} before any step was taken: a bad checkpoint or initial value"}
+                          "text": f"{name} held {count_text(tensor)} before any step was taken: a bad checkpoint or initial value"}
         alarm["births"] = [{"phase": "state", "op": "", "file": "", "line": 0, "source": "", "module": "", "node": "",
                             "inputs": [], "outputs": [statistic(name, tensor)], "rows": []}]
         _native.consume_losses(optimizer)
-        return self._act(optimizer, alarm, [(kind, name, tensor)], at_start=True)
+        return self.act(optimizer, alarm, [(kind, name, tensor)], at_start=True)
 
     def _bad_at_start(self, optimizer):
         # Names are looked up only for what is bad: reading a frame's locals makes older Pythons keep them.
@@ -132,11 +133,11 @@ class Session:
             window = _native.window(optimizer)
             bad = [i for i, m in enumerate(window["marks"]) if m >= BAD]
             name = discover.names(optimizer)[bad[0]] if bad else "gradients"
-            alarm = self._new_alarm(optimizer, "gradient", name)
+            alarm = self.new_alarm(optimizer, "gradient", name)
             alarm["text"] = f"GradScaler skipped {row} steps in a row (scale {scale:g}): the gradients overflow at any scale"
             alarm["cause"] = {"class": "loss-scale-misuse", "confidence": "likely", "experiments": [], "text": alarm["text"]}
             self.scaler_skips_in_row.pop(id(optimizer))
-            self._act(optimizer, alarm, None, rerun_wanted=False)
+            self.act(optimizer, alarm, None, rerun_wanted=False)
 
     def on_window(self, optimizer):
         """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
@@ -147,25 +148,27 @@ class Session:
         window = _native.window(optimizer)
         bad = [i for i, m in enumerate(window["marks"]) if m >= BAD]
         losses = [l for l in window["losses"] if l["bad"] and l["owned"]]
+        if (bad or losses or window["written_bad"]) and window["ordinal"] not in self.damaged:
+            if sinks := damage.sinks(self, optimizer):
+                return damage.found_late(self, optimizer, window, sinks)
         if window["norm_overflow"] and not bad:
-            self._advise("clipping", window["step"], "the gradient norm overflowed though every gradient is finite; clipping by "
+            self.advise("clipping", window["step"], "the gradient norm overflowed though every gradient is finite; clipping by "
                          "it set the gradients to zero", {"class": "clipping", "confidence": "likely", "experiments": [],
                                                           "text": "the norm of finite gradients overflowed"})
         if not bad and not losses and _native.buffers_turned_nan():
             sinks = [("buffer", n, b) for n, b in discover.persistent_buffers(optimizer)
                      if (found := _native.statistics(b)) and found["nan"]]
             if sinks:
-                alarm = self._new_alarm(optimizer, "buffer", sinks[0][1])
-                alarm["text"] = f"the buffer {sinks[0][1]} took in {self._count_text(sinks[0][2])}; loss and gradients are finite"
-                return self._act(optimizer, alarm, sinks)
-        if not bad and not losses and window["marks"].count(1) == len(window["marks"]) and not window["laundered"]:
-            if not window["norm_overflow"]:
-                return None
+                alarm = self.new_alarm(optimizer, "buffer", sinks[0][1])
+                alarm["text"] = f"the buffer {sinks[0][1]} took in {count_text(sinks[0][2])}; loss and gradients are finite"
+                return self.act(optimizer, alarm, sinks)
+        if not bad and not losses and not window["laundered"] and not window["norm_overflow"]:
+            return None
         if not bad and (not losses or all(l["gradients_were_bad"] for l in losses)):
             times = max(1, window["dropped"]) if losses or not window["norm_overflow"] else 0
             for _ in range(times):
                 _native.add_handled(1)
-                self._advise("handled-by-script", window["step"],
+                self.advise("handled-by-script", window["step"],
                              "gradients that were not finite after backward were zeroed, replaced or dropped by the script")
             _native.consume_losses(optimizer)
             return None
@@ -175,7 +178,7 @@ class Session:
         kind, name = ("loss", "loss") if losses else ("gradient", names[bad[0]])
         if not losses and any(l["grad_bad"] for l in window["losses"]):
             name = "grad_output"
-        alarm = self._new_alarm(optimizer, kind, name)
+        alarm = self.new_alarm(optimizer, kind, name)
         alarm["harmless"] = bool(losses) and not bad
         alarm["micro_batch"] = losses[0]["micro_batch"] if losses else 0
         alarm["loss"] = number(float(window["losses"][-1]["value"])) if window["losses"] else None
@@ -187,46 +190,11 @@ class Session:
         value = f"loss is {'NaN' if losses[0]['value'] != losses[0]['value'] else 'Inf'}" if losses else f"gradient of {name} is not finite"
         alarm["text"] = value + ("; gradients are finite, weights were not in danger" if alarm["harmless"] else "")
         _native.consume_losses(optimizer)
-        return self._act(optimizer, alarm, sinks)
+        return self.act(optimizer, alarm, sinks)
 
     def on_written(self, optimizer):
         """The optimizer's own arithmetic wrote a non-finite parameter or state."""
-        sinks = self._bad_written(optimizer)
-        if not sinks:
-            return None
-        if self.target is not None:
-            return self.target.on_written(self, optimizer, sinks)
-        kind, name, _ = sinks[0]
-        window = _native.window(optimizer)
-        if self.warned.get(window["ordinal"]) == window["step"] - 1:
-            return None  # reported before it was applied
-        alarm = self._new_alarm(optimizer, kind, name, step=window["step"] - 1)
-        alarm["weights"] = "damaged"
-        if kind == "state" and all(k == "state" for k, _, _ in sinks) and not any(
-            _native.statistics(t)["nan"] for _, _, t in sinks
-        ):
-            self._advise("optimizer-state-overflow", alarm["step"], f"the optimizer's state {name} overflowed to Inf; the "
-                         "parameter will no longer move", {"class": "optimizer-arithmetic", "confidence": "likely",
-                                                           "experiments": [], "text": f"{name} overflowed"})
-            return None
-        alarm["text"] = f"the optimizer wrote {self._count_text(sinks[0][2])} into {name}; the gradients it was given are finite"
-        alarm["cause"] = {"class": "optimizer-arithmetic", "confidence": "likely", "experiments": [],
-                          "text": f"{type(optimizer).__name__}.step made {name} non-finite out of finite gradients"}
-        self._act(optimizer, alarm, sinks, written=True)
-        return None
-
-    def _bad_written(self, optimizer):
-        sinks = []
-        names = discover.names(optimizer)
-        for name, p in zip(names, discover.parameters(optimizer)):
-            if not _native.is_finite(p) and not any(p is a for a in self.allowed_tensors):
-                sinks.append(("parameter", name, p))
-        for name, p in zip(names, discover.parameters(optimizer)):
-            state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
-            for key, value in (state or {}).items():
-                if isinstance(value, torch.Tensor) and not _native.is_finite(value):
-                    sinks.append(("state", f"{name}.{key}", value))
-        return sinks
+        return damage.just_written(self, optimizer)
 
     def on_armed(self, _):
         self.target.on_armed()
@@ -238,7 +206,7 @@ class Session:
 
     # -- what is done about it ------------------------------------------------------------------
 
-    def _new_alarm(self, optimizer, kind, name, step=None):
+    def new_alarm(self, optimizer, kind, name, step=None):
         self.scaler = discover.scaler_of(optimizer) or self.scaler
         window = _native.window(optimizer)
         return {
@@ -255,18 +223,11 @@ class Session:
         points = _native.history()
         return {"loss": [number(p[0]) for p in points], "grad_absmax": [number(p[1]) for p in points]}
 
-    @staticmethod
-    def _count_text(tensor):
-        s = _native.statistics(tensor) or {"nan": 0, "inf": 0}
-        parts = [f"{s['nan']} NaN"] if s["nan"] else []
-        parts += [f"{s['inf']} Inf"] if s["inf"] else []
-        return " and ".join(parts) or "no"
-
-    def _advise(self, kind, step, text, cause=None):
+    def advise(self, kind, step, text, cause=None):
         if sum(1 for a in self.report.advisories if a["kind"] == kind) < 20:
             self.report.advisories.append({"kind": kind, "step": step, "text": text, "births": [], "cause": cause})
 
-    def _act(self, optimizer, alarm, sinks, written=False, at_start=False, rerun_wanted=True):
+    def act(self, optimizer, alarm, sinks, written=False, at_start=False, rerun_wanted=True, undone=False, earlier=False):
         policy = self.config.on_alarm
         alarm["optimizer_ordinal"] = _native.window(optimizer)["ordinal"]
         what = (alarm["sink"]["kind"], alarm["harmless"])
@@ -278,17 +239,16 @@ class Session:
             if not traced:
                 self.reruns_left -= 1
             self.explained.add(what)
-            if not written and not at_start and rewind.try_trace(self, optimizer, alarm, sinks):
+            in_window = not (written or at_start or earlier)
+            if in_window and rewind.try_trace(self, optimizer, alarm, sinks):
                 pass
-            elif not written and not at_start and not alarm["harmless"] and rewind.begin(
-                self, optimizer, alarm, sinks
-            ):
+            elif in_window and not alarm["harmless"] and rewind.begin(self, optimizer, alarm, sinks):
                 return "again"  # the window runs again; _second_run_ended goes on from here
             else:
-                restart.run(self, optimizer, alarm, findings.fingerprint(optimizer), written)
+                restart.run(self, optimizer, alarm, findings.fingerprint(optimizer), written, earlier)
                 if at_start:
                     findings.as_loaded_state(alarm)
-        return self._conclude(optimizer, alarm, written)
+        return self._conclude(optimizer, alarm, written, undone)
 
     def _second_run_ended(self, optimizer):
         alarm, self.pending = self.pending, None
@@ -296,9 +256,9 @@ class Session:
         _native.consume_losses(optimizer)
         if not verdict:
             restart.run(self, optimizer, alarm["alarm"], alarm["expected"], False)
-        return self._conclude(optimizer, alarm["alarm"], False)
+        return self._conclude(optimizer, alarm["alarm"])
 
-    def _conclude(self, optimizer, alarm, written):
+    def _conclude(self, optimizer, alarm, written=False, undone=False):
         policy = self.config.on_alarm
         ordinal = alarm.pop("optimizer_ordinal", 0)
         if alarm["step"] != self.last_bad_step.get(ordinal, -2) + 1:
@@ -307,7 +267,7 @@ class Session:
         if self.saved:
             alarm["saved"] = dict(self.saved)
         if self._is_allowed(alarm):
-            self._advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
+            self.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
             return None
         self.report.alarms.append(alarm)
         self.skips_in_row += 1
@@ -315,21 +275,24 @@ class Session:
             action = "warn"
         elif policy in ("skip", "rollback") and self.skips_in_row > self.config.max_skips:
             action = "stop"
+        elif policy == "rollback" and alarm["weights"] == "damaged":
+            action = "stop"
+            alarm["text"] += "; there is no copy to roll back to (--undo-mb)"
         else:
             action = "skip" if policy == "rollback" else policy
-        alarm["action"] = {"warn": "reported, the step is applied", "skip": "the step was left out", "stop": "stopped",
-                           "raise": "stopped"}[action]
-        if action == "warn" and not written and not alarm["harmless"]:
+        skipped = "the step was undone" if undone else "reported, the step is applied" if written else "the step was left out"
+        stopped = "the step was undone, stopped" if undone else "stopped"
+        alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
+        if action == "warn" and not alarm["harmless"]:
             alarm["weights"] = "damaged"
+            self.damaged.add(ordinal)
         self._print(alarm)
         if action in ("stop", "raise"):
             self.holds.release()
-            if not written:
+            if undone or not written:
                 _native.put_back(intake.iterates_data())
             raise NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
-        if action == "warn":
-            self.warned[ordinal] = alarm["step"]
-        if written:
+        if written and not undone:
             return None
         if action == "skip":
             _native.put_back(intake.iterates_data())
@@ -412,16 +375,19 @@ class Session:
         for optimizer in sinks_of.watched_optimizers():
             if not self.report.alarms and any(m >= BAD for m in _native.window(optimizer)["marks"]):
                 _native.add_handled(1)
-                self._advise("handled-by-script", _native.window(optimizer)["step"],
+                self.advise("handled-by-script", _native.window(optimizer)["step"],
                              "gradients that were not finite after backward were never applied")
                 dropped = True
                 break
+        if wanted := _native.undo_shortfall():
+            self.report.not_watched.append(f"steps that could be undone: copies take {-(-wanted >> 20)} MB, "
+                                           f"--undo-mb gives {self.config.undo_mb}")
         for allowance in self.allowed:
             if not allowance.used:
                 self.report.not_watched.append(f"unused allowance {allowance.describe()}")
         for _ in _native.pending_bad_losses() if not dropped else ():
             _native.add_handled(1)
-            self._advise("handled-by-script", _native.counters()["steps"], "a loss that was not finite was never applied")
+            self.advise("handled-by-script", _native.counters()["steps"], "a loss that was not finite was never applied")
         if self.config.level == "trace" and self.report.trace_ops is None and self.config.report:
             self.report.trace_ops = findings.last_ops()
         written = self.report.write()

@@ -31,7 +31,7 @@ def pending_window(session):
         if not losses and not sinks:
             continue
         kind, name = ("loss", "loss") if losses else sinks[0][:2]
-        alarm = session._new_alarm(optimizer, kind, name)
+        alarm = session.new_alarm(optimizer, kind, name)
         alarm["loss"] = number(float(losses[0]["value"])) if losses else None
         alarm["text"] = "loss is not finite" if losses else f"{kind} {name} is not finite"
         alarm["optimizer_ordinal"] = window["ordinal"]
@@ -53,7 +53,7 @@ def loss_in_frames(session, error):
         for name, value in list(frame.f_locals.items()):
             if isinstance(value, torch.Tensor) and value.grad_fn is not None and value.numel() == 1 and \
                     not _native.is_finite(value) and optimizers:
-                alarm = session._new_alarm(optimizers[0], "loss", name)
+                alarm = session.new_alarm(optimizers[0], "loss", name)
                 alarm["loss"] = number(float(value.detach()))
                 alarm["text"] = f"{name} is not finite and was not given to backward"
                 alarm["optimizer_ordinal"] = _native.window(optimizers[0])["ordinal"]

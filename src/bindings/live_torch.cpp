@@ -8,7 +8,9 @@
 #include <cmath>
 #include <cstdio>
 
+#include "bindings/rewind_torch.h"
 #include "bindings/window_torch.h"
+#include "bindings/written_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 
@@ -159,6 +161,10 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   OptimizerEntry* entry = find_entry(optimizer);
   if (entry != nullptr && entry->in_step > 0) Py_RETURN_NONE;  // a step inside a step (super().step())
   if (entry != nullptr && (entry->armed_post || entry->armed_restore)) remove_stale_hooks(*entry);
+  if (entry != nullptr && entry->snapshot_pending) {  // the step before raised: nobody knows where its window ended
+    entry->snapshot_pending = false;
+    forget_window_start();
+  }
   if (entry == nullptr || !entry->first_done) {
     if (entry == nullptr) entry = new_entry(optimizer);
     if (entry == nullptr) {
@@ -205,7 +211,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     }
   }
   commit_window(*entry, verdict, lr);
-  if (l.target_set && entry->ordinal == l.target_ordinal && entry->step == l.target_step) {
+  if (l.target_set && entry->ordinal == l.target_ordinal && entry->step == l.target_first) {
     PyObject* r = call_cold("on_armed", optimizer);
     if (r == nullptr) return nullptr;
     Py_DECREF(r);
@@ -225,8 +231,8 @@ PyObject* check_after_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   OptimizerEntry* entry = find_entry(args[0]);
   observe::Tracer::thread_phase() = record::Phase::kForward;
   if (entry == nullptr) Py_RETURN_NONE;
-  if (!wrote_non_finite(*entry)) Py_RETURN_NONE;
-  PyObject* r = call_cold("on_written", args[0]);
+  PyObject* r = wrote_non_finite(*entry) ? call_cold("on_written", args[0]) : Py_NewRef(Py_None);
+  finish_commit(*entry);
   if (r == nullptr) return nullptr;
   Py_DECREF(r);
   Py_RETURN_NONE;
@@ -247,11 +253,13 @@ PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nar
     result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
   }
   --entry->in_step;
-  if (result != nullptr && wrote_non_finite(*entry)) {
+  if (result == nullptr) return nullptr;
+  if (wrote_non_finite(*entry)) {
     PyObject* r = call_cold("on_written", args[0]);
     if (r == nullptr) Py_CLEAR(result);
     Py_XDECREF(r);
   }
+  finish_commit(*entry);
   return result;
 }
 

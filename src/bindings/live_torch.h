@@ -15,6 +15,8 @@
 
 namespace finitude::bindings {
 
+class UndoCopy;
+
 // What the last look at a gradient said. Valid while no further backward ran and identity and version still match.
 struct GradMark {
   enum State : std::uint8_t { kUnseen, kClean, kInfinite, kNaN } state = kUnseen;
@@ -54,6 +56,10 @@ struct OptimizerEntry {
   double lr = 0;
   std::vector<GradMark> marks;      // by parameter index, groups in order
   std::vector<at::Tensor> taken;    // gradients taken away by a veto, by parameter index
+  std::uint64_t elements = 0, slice_at = 0;  // of all parameters together, and where the next slice to look at begins
+  bool written_bad = false;         // a slice held a value that is not finite
+  bool snapshot_pending = false;    // the window before goes on until what the step wrote is seen to be healthy
+  std::shared_ptr<UndoCopy> undo;
 };
 
 struct Counters {
@@ -77,10 +83,10 @@ struct Live {
   std::uint64_t next_serial = 0;
   bool scaled_pending = false;       // a scaled loss waits for its backward
   bool wake_on_backward = false;     // the Python side asked to be told of the next outermost backward
-  // A second process: the step it is to explain. Traced from when the step before it is applied.
+  // A second process: the step it is to explain. Traced from when the step before the first is applied.
   bool target_set = false, target_written = false, trace_level = false;
   std::uint32_t target_ordinal = 0;
-  std::uint64_t target_step = 0;
+  std::uint64_t target_first = 0, target_step = 0;  // traced from the first; steps between are looked at when written
   int depth = 0;                     // of nested engine calls
   int closure_depth = 0;
   static constexpr std::size_t kHistory = 32;

@@ -9,6 +9,7 @@
 #include "bindings/rewind_torch.h"
 #include "bindings/stack_torch.h"
 #include "bindings/window_torch.h"
+#include "bindings/written_torch.h"
 #include "explain/explain.h"
 #include "locate/slice.h"
 #include "observe/tensor_view_torch.h"
@@ -84,6 +85,7 @@ py::dict window(py::handle optimizer) {
   out["norm_overflow"] = e.norm_overflow;
   out["laundered"] = e.laundered;
   out["dropped"] = e.dropped;
+  out["written_bad"] = e.written_bad;
   py::list marks, losses;
   for (const GradMark& m : e.marks) marks.append(static_cast<int>(m.state));
   out["marks"] = marks;
@@ -277,8 +279,14 @@ PYBIND11_MODULE(_native, m) {
   m.def("take_gradients", [](py::handle o) { take_gradients(entry_of(o)); });
   m.def("give_back_gradients", [](py::handle o) { give_back_gradients(entry_of(o)); });
 
-  m.def("arm_at", [](std::uint32_t ordinal, std::uint64_t step, bool written) {
+  m.attr("ROTATION") = kRotation;
+  m.def("set_undo_budget", &set_undo_budget);
+  m.def("undo_shortfall", &undo_shortfall);
+  m.def("undo_step", [](py::handle o) { return undo_step(entry_of(o)); });
+
+  m.def("arm_at", [](std::uint32_t ordinal, std::uint64_t first, std::uint64_t step, bool written) {
     live().target_set = true;
+    live().target_first = first;
     live().target_ordinal = ordinal;
     live().target_step = step;
     live().target_written = written;

@@ -10,6 +10,7 @@
 
 #include "bindings/rewind_torch.h"
 #include "bindings/stack_torch.h"
+#include "bindings/written_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 
@@ -239,7 +240,9 @@ void after_backward() {
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict) {
   Live& l = live();
   std::uint32_t seen = 0;
+  SliceScan slice(entry);
   const bool ok = for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+    slice.visit(p);
     if (index >= entry.marks.size()) entry.marks.resize(index + 1);
     GradMark& mark = entry.marks[index];
     const at::Tensor* grad = gradient_of(p);
@@ -264,6 +267,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict) {
     verdict->grad_absmax = std::max(verdict->grad_absmax, mark.absmax);
   });
   l.counters.gradients_scanned += seen;
+  entry.written_bad = slice.end();
   verdict->laundered += entry.dropped;
   entry.laundered = verdict->laundered != 0;
   bool bad_loss = false;
@@ -271,7 +275,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict) {
     bad_loss |= note.bad && !note.consumed && !note.in_closure && note.serial > entry.window_start;
   }
   verdict->needs_cold = !ok || bad_loss || verdict->bad_gradients != 0 || verdict->laundered != 0 || entry.norm_overflow ||
-                        buffer_snapshot().turned_nan() ||
+                        entry.written_bad || buffer_snapshot().turned_nan() ||
                         rewind_wants(entry) || is_target(entry, entry.step) ||
                         (l.target_written && entry.step > 0 && is_target(entry, entry.step - 1));
   return ok;
@@ -307,12 +311,23 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   entry.lr = lr;
   ++entry.step;
   observe::Tracer& tracer = observe::Tracer::get();
-  if (is_target(entry, entry.step) && !tracer.on()) tracer.start(&current_place);
+  if (l.target_set && entry.ordinal == l.target_ordinal && entry.step == l.target_first && !tracer.on()) {
+    tracer.start(&current_place);
+  }
   if (l.trace_level && tracer.on()) tracer.clear();  // a healthy window's trace is not kept
   const bool armed = tracer.on();
   if (armed && entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kOptimizer;
-  if (may_hook && entry.in_torch && (entry.risky || odd || armed)) arm_post_hook(entry);
+  const bool undoable = may_hook && prepare_undo(entry);
+  if (may_hook && entry.in_torch && (entry.risky || odd || armed || undoable)) arm_post_hook(entry);
   close_window(entry);
+  entry.snapshot_pending = undoable;
+  if (!undoable) snapshot_window(entry);
+}
+
+void finish_commit(OptimizerEntry& entry) {
+  if (!entry.snapshot_pending) return;
+  entry.snapshot_pending = false;
+  entry.undo->forget();
   snapshot_window(entry);
 }
 
@@ -390,29 +405,6 @@ void give_back_gradients(OptimizerEntry& entry) {
     const_cast<at::Tensor&>(THPVariable_Unpack(p)).mutable_grad() = entry.taken[index];
   });
   entry.taken.clear();
-}
-
-// Parameters and the tensors of their state, right after the step. optimizer.state is a defaultdict: only .get.
-bool wrote_non_finite(OptimizerEntry& entry) {
-  bool bad = false;
-  PyObject* state = PyObject_GetAttrString(entry.self, "state");
-  for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
-    if (bad || !THPVariable_Check(p)) return;
-    observe::TensorView v;
-    if (observe::view_of(*THPVariable_Unpack(p).unsafeGetTensorImpl(), &v)) bad |= observe::quick(v).bad;
-    PyObject* entry_state = state != nullptr && PyDict_Check(state) ? PyDict_GetItem(state, p) : nullptr;
-    if (entry_state == nullptr || !PyDict_Check(entry_state)) return;
-    PyObject *key, *value;
-    Py_ssize_t pos = 0;
-    while (PyDict_Next(entry_state, &pos, &key, &value)) {
-      if (THPVariable_Check(value) && observe::view_of(*THPVariable_Unpack(value).unsafeGetTensorImpl(), &v)) {
-        bad |= observe::quick(v).bad;
-      }
-    }
-  });
-  PyErr_Clear();
-  Py_XDECREF(state);
-  return bad;
 }
 
 }  // namespace finitude::bindings

@@ -25,6 +25,8 @@ void after_backward();
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict);
 // `may_hook`: false where torch is walking over the optimizer's hooks already.
 void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook = true);
+// After the step that `commit_window` let through: the next window starts here where the step could be undone.
+void finish_commit(OptimizerEntry& entry);
 void close_window(OptimizerEntry& entry);
 
 // torch.nn.utils.clip_grad._clip_grads_with_norm_: a finite norm proves the gradients finite; else they are scanned now.
@@ -34,7 +36,6 @@ void scan_before_write(PyObject* parameters);
 extern PyObject* original_clip;
 
 void take_gradients(OptimizerEntry& entry);
-bool wrote_non_finite(OptimizerEntry& entry);
 void arm_post_hook(OptimizerEntry& entry);
 void remove_stale_hooks(OptimizerEntry& entry);
 

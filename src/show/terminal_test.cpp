@@ -213,6 +213,10 @@ TEST(Terminal, WhatWasDoneIsReadFromTheAction) {
               StartsWith("step 412: as the writer says (rank 0). Weights are clean."));
   EXPECT_THAT(start("stopped", "gradient of ranker.weights is not finite"),
               HasSubstr("not finite (rank 0). Weights are clean."));
+  EXPECT_THAT(start("the step was undone", "the optimizer wrote 3 NaN"),
+              StartsWith("step 412 was undone, training goes on: the optimizer wrote 3 NaN"));
+  EXPECT_THAT(start("the step was undone, stopped", "the optimizer wrote 3 NaN"),
+              StartsWith("step 412 was undone and training stopped: the optimizer wrote 3 NaN"));
   alarm["weights"] = "damaged";
   EXPECT_THAT(
       start("stopped", "the optimizer wrote 3 NaN"),

@@ -48,6 +48,7 @@ std::string done_sentence(const Json& alarm) {
   if (did.empty()) did = text(alarm, "policy");
   const auto says = [&did](const char* word) { return did.find(word) != std::string::npos; };
   const bool applied_before = text(alarm, "weights") == "damaged";  // seen only in what the optimizer wrote
+  if (says("undone")) return says("stop") ? " was undone and training stopped" : " was undone, training goes on";
   if (says("exception")) return " ended by the script's own exception";
   if (says("appl") || says("warn")) return " was applied all the same";
   if (says("skip") || says("left out"))

@@ -1,0 +1,76 @@
+"""Parameters or optimizer state that are not finite: what the optimizer made of a step, or what came up later."""
+
+import torch
+
+from . import _native, discover
+from .report import count_text
+
+
+def sinks(session, optimizer):
+    """(kind, name, tensor) of every parameter and state tensor that holds NaN or Inf. Empty where only state overflowed
+    to Inf: such a parameter stands still, and nothing is ruined."""
+    found = _all(session, optimizer)
+    return [] if only_overflowed(found) else found
+
+
+def _all(session, optimizer):
+    found = []
+    named = list(zip(discover.names(optimizer), discover.parameters(optimizer)))
+    for name, p in named:
+        if not _native.is_finite(p) and not any(p is a for a in session.allowed_tensors):
+            found.append(("parameter", name, p))
+    for name, p in named:
+        state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+        for key, value in (state or {}).items():
+            if isinstance(value, torch.Tensor) and not _native.is_finite(value):
+                found.append(("state", f"{name}.{key}", value))
+    return found
+
+
+def only_overflowed(found):
+    return bool(found) and all(kind == "state" and not _native.statistics(t)["nan"] for kind, _, t in found)
+
+
+def just_written(session, optimizer):
+    """Called right after a step that wrote something bad. May raise NonFiniteError."""
+    found = _all(session, optimizer)
+    window = _native.window(optimizer)
+    if not found or window["ordinal"] in session.damaged:
+        return None  # allowed; or reported before it was applied, or when it first came up
+    kind, name, tensor = found[0]
+    step = window["step"] - 1
+    if session.target is not None:
+        return None if only_overflowed(found) else session.target.on_written(session, optimizer, found)
+    if only_overflowed(found):
+        session.advise("optimizer-state-overflow", step, f"the optimizer's state {name} overflowed to Inf; the parameter "
+                       "will no longer move", {"class": "optimizer-arithmetic", "confidence": "likely", "experiments": [],
+                                               "text": f"{name} overflowed"})
+        return None
+    alarm = session.new_alarm(optimizer, kind, name, step=step)
+    alarm["text"] = f"the optimizer wrote {count_text(tensor)} into {name}; the gradients it was given are finite"
+    alarm["cause"] = {"class": "optimizer-arithmetic", "confidence": "likely", "experiments": [],
+                      "text": f"{type(optimizer).__name__}.step made {name} non-finite out of finite gradients"}
+    undone = session.config.on_alarm != "warn" and _native.undo_step(optimizer)
+    if undone:
+        alarm["text"] += "; the step was undone"
+    else:
+        alarm["weights"] = "damaged"
+        session.damaged.add(window["ordinal"])
+    session.act(optimizer, alarm, found, written=True, undone=undone)
+    return None
+
+
+def found_late(session, optimizer, window, found):
+    """A parameter or state is bad although the steps looked healthy: one of them wrote it, or the script did since.
+
+    Only a part of what a healthy step writes is looked at right away; a second process finds which step it was.
+    """
+    kind, name, tensor = found[0]
+    alarm = session.new_alarm(optimizer, kind, name)
+    alarm["weights"] = "damaged"
+    alarm["text"] = f"{name} holds {count_text(tensor)}, written by an earlier step or by the script since"
+    alarm["cause"] = {"class": "unknown", "confidence": "possible", "experiments": [],
+                      "text": f"what wrote {name} was not seen"}
+    session.damaged.add(window["ordinal"])
+    _native.consume_losses(optimizer)
+    return session.act(optimizer, alarm, found, earlier=True)

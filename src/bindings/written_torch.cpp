@@ -1,0 +1,199 @@
+#include "bindings/written_torch.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "bindings/window_torch.h"
+#include "observe/tensor_view_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+std::size_t budget = 0, shortfall = 0;
+
+// optimizer.state is a defaultdict: looked at with PyDict_GetItem, which makes no entries. New reference or null.
+PyObject* state_of(PyObject* optimizer) {
+  static PyObject* kState = PyUnicode_InternFromString("state");
+  PyObject* state = PyObject_GetAttr(optimizer, kState);
+  if (state == nullptr) PyErr_Clear();
+  if (state != nullptr && !PyDict_Check(state)) Py_CLEAR(state);
+  return state;
+}
+
+template <typename Visit>
+void for_each_state_tensor(PyObject* state, PyObject* parameter, Visit&& visit) {
+  PyObject* of_parameter = state != nullptr ? PyDict_GetItem(state, parameter) : nullptr;
+  if (of_parameter == nullptr || !PyDict_Check(of_parameter)) return;
+  PyObject *key, *value;
+  Py_ssize_t pos = 0;
+  while (PyDict_Next(of_parameter, &pos, &key, &value)) {
+    if (THPVariable_Check(value)) visit(THPVariable_Unpack(value));
+  }
+}
+
+bool is_bad(const at::Tensor& tensor) {
+  observe::TensorView v;
+  return tensor.defined() && observe::view_of(*tensor.unsafeGetTensorImpl(), &v) && observe::quick(v).bad;
+}
+
+// Elements [first, last) of a contiguous tensor; all of any other.
+bool is_bad(const at::Tensor& tensor, std::int64_t first, std::int64_t last) {
+  observe::TensorView v;
+  if (!tensor.defined() || !observe::view_of(*tensor.unsafeGetTensorImpl(), &v)) return false;
+  if (!v.contiguous || v.dtype == sense::DType::kOther) return observe::quick(v).bad;
+  const auto item = static_cast<std::int64_t>(tensor.itemsize());
+  last = std::min(last, v.numel);
+  return first < last && sense::quick_scan(v.data + first * item, static_cast<std::size_t>(last - first), v.dtype).bad;
+}
+
+}  // namespace
+
+bool wrote_non_finite(OptimizerEntry& entry) {
+  bool bad = false;
+  PyObject* state = state_of(entry.self);
+  for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
+    if (bad || !THPVariable_Check(p)) return;
+    bad = is_bad(THPVariable_Unpack(p));
+    for_each_state_tensor(state, p, [&](const at::Tensor& t) { bad = bad || is_bad(t); });
+  });
+  PyErr_Clear();
+  Py_XDECREF(state);
+  return bad;
+}
+
+SliceScan::SliceScan(OptimizerEntry& entry) : entry_(entry), state_(nullptr), begin_(entry.slice_at) {
+  end_ = entry.elements == 0 ? 0 : begin_ + entry.elements / kRotation + 1;
+  if (end_ != 0) state_ = state_of(entry.self);
+}
+
+void SliceScan::visit(PyObject* parameter) {
+  if (!THPVariable_Check(parameter)) return;
+  const at::Tensor& p = THPVariable_Unpack(parameter);
+  const auto* impl = p.unsafeGetTensorImpl();
+  if (!p.defined() || !impl->has_storage()) return;
+  const auto numel = static_cast<std::uint64_t>(impl->numel());
+  const std::uint64_t start = seen_;
+  seen_ += numel;
+  if (start >= end_ || start + numel <= begin_) return;
+  const auto first = static_cast<std::int64_t>(std::max(begin_, start) - start);
+  const auto last = static_cast<std::int64_t>(std::min(end_, start + numel) - start);
+  bad_ = bad_ || is_bad(p, first, last);
+  for_each_state_tensor(state_, parameter, [&](const at::Tensor& t) {
+    const bool same_size = static_cast<std::uint64_t>(t.numel()) == numel;
+    if (same_size) bad_ = bad_ || is_bad(t, first, last);
+    else if (first == 0) bad_ = bad_ || is_bad(t);  // a step count, a factored moment
+  });
+}
+
+bool SliceScan::end() {
+  PyErr_Clear();
+  Py_CLEAR(state_);
+  entry_.elements = seen_;
+  entry_.slice_at = end_ >= seen_ ? 0 : end_;
+  return bad_;
+}
+
+void UndoCopy::forget() {
+  items_.clear();
+  for (auto& [dict, copy] : dicts_) {
+    Py_DECREF(dict);
+    Py_DECREF(copy);
+  }
+  dicts_.clear();
+  Py_CLEAR(state_before_);
+  taken_ = false;
+}
+
+bool UndoCopy::add(const at::Tensor& tensor) {
+  observe::TensorView v;
+  if (!tensor.defined() || tensor.numel() == 0) return true;
+  if (!observe::view_of(*tensor.unsafeGetTensorImpl(), &v)) return !tensor.is_floating_point();
+  items_.push_back({tensor, needed_});
+  needed_ += static_cast<std::size_t>(v.end - v.begin);
+  return true;
+}
+
+bool UndoCopy::take(PyObject* optimizer, std::size_t limit) {
+  forget();
+  needed_ = 0;
+  PyObject* state = state_of(optimizer);
+  bool ok = state != nullptr;
+  const auto remember = [&](PyObject* dict) {
+    PyObject* copy = PyDict_Copy(dict);
+    if (copy != nullptr) dicts_.emplace_back(Py_NewRef(dict), copy);
+    ok = ok && copy != nullptr;
+  };
+  ok = ok && for_each_parameter(optimizer, [&](std::uint32_t, PyObject* p) {
+    if (!ok || !THPVariable_Check(p)) return;
+    ok = add(THPVariable_Unpack(p));
+    for_each_state_tensor(state, p, [&](const at::Tensor& t) { ok = ok && add(t); });
+    PyObject* of_parameter = PyDict_GetItem(state, p);
+    if (of_parameter != nullptr && PyDict_Check(of_parameter)) remember(of_parameter);
+  });
+  if (PyObject* groups = PyObject_GetAttrString(optimizer, "param_groups")) {
+    for (Py_ssize_t i = 0; ok && PyList_Check(groups) && i < PyList_GET_SIZE(groups); ++i) {
+      PyObject* group = PyList_GET_ITEM(groups, i);
+      if (PyDict_Check(group)) remember(group);
+    }
+    Py_DECREF(groups);
+  }
+  if (ok && needed_ <= limit) {
+    state_before_ = PyDict_Copy(state);
+    bytes_.resize(needed_);
+    for (const Item& item : items_) {
+      observe::TensorView v;
+      if (!observe::view_of(*item.tensor.unsafeGetTensorImpl(), &v)) continue;
+      std::memcpy(bytes_.data() + item.offset, v.data, static_cast<std::size_t>(v.end - v.begin));
+    }
+    taken_ = state_before_ != nullptr;
+  }
+  PyErr_Clear();
+  Py_XDECREF(state);
+  if (!taken_) forget();
+  return taken_;
+}
+
+bool UndoCopy::restore(PyObject* optimizer) {
+  if (!taken_) return false;
+  for (const Item& item : items_) {
+    observe::TensorView v;
+    if (!observe::view_of(*item.tensor.unsafeGetTensorImpl(), &v)) return false;
+    std::memcpy(const_cast<char*>(v.data), bytes_.data() + item.offset, static_cast<std::size_t>(v.end - v.begin));
+  }
+  bool ok = true;
+  for (auto& [dict, copy] : dicts_) {
+    PyDict_Clear(dict);
+    ok = PyDict_Update(dict, copy) == 0 && ok;
+  }
+  if (PyObject* state = state_of(optimizer)) {
+    PyDict_Clear(state);
+    ok = PyDict_Update(state, state_before_) == 0 && ok;
+    Py_DECREF(state);
+  }
+  PyErr_Clear();
+  forget();
+  return ok;
+}
+
+void set_undo_budget(std::size_t size_bytes) noexcept { budget = size_bytes; }
+
+bool prepare_undo(OptimizerEntry& entry) {
+  if (budget == 0) return false;
+  std::size_t used = 0;
+  for (const auto& e : live().optimizers) {
+    if (e.get() != &entry && e->undo) used += e->undo->needed();
+  }
+  if (!entry.undo) entry.undo = std::make_shared<UndoCopy>();
+  if (entry.undo->take(entry.self, budget - std::min(used, budget))) return true;
+  shortfall = std::max(shortfall, used + entry.undo->needed());
+  entry.undo.reset();
+  return false;
+}
+
+bool undo_step(OptimizerEntry& entry) { return entry.undo && entry.undo->restore(entry.self); }
+
+std::size_t undo_shortfall() noexcept { return shortfall; }
+
+}  // namespace finitude::bindings

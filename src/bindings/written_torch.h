@@ -1,0 +1,65 @@
+// What an optimizer wrote into parameters and its state: looked at, and with a memory budget undone.
+//
+// Looked at right after the step where its arithmetic may overflow or a copy to go back to exists; else one slice of all
+// bytes per step, so that everything is seen within kRotation steps at 1/kRotation of the cost.
+#pragma once
+
+#include "bindings/live_torch.h"
+
+namespace finitude::bindings {
+
+inline constexpr std::uint64_t kRotation = 64;
+
+// Everything it owns, now. GIL held; CPU tensors only, others are taken for healthy.
+bool wrote_non_finite(OptimizerEntry& entry);
+
+// One slice, in passing: `visit` is called for every parameter in order, `end` after the last. No allocation.
+class SliceScan {
+ public:
+  explicit SliceScan(OptimizerEntry& entry);
+  void visit(PyObject* parameter);
+  // True if the slice holds a value that is not finite.
+  bool end();
+
+ private:
+  OptimizerEntry& entry_;
+  PyObject* state_;
+  std::uint64_t begin_, end_, seen_ = 0;
+  bool bad_ = false;
+};
+
+// Parameters, the tensors of their state and the scalars of state and groups, as they were before a step.
+// One copy per optimizer, made anew before each step: costs one read and one write of those bytes.
+class UndoCopy {
+ public:
+  ~UndoCopy() { forget(); }
+  // False where it would not fit into `budget` bytes (`needed()` tells how much), or a tensor is not on the CPU.
+  bool take(PyObject* optimizer, std::size_t budget);
+  // Back to what was taken; entries that the step added to the state are gone. False if nothing was taken.
+  bool restore(PyObject* optimizer);
+  void forget();
+  std::size_t needed() const noexcept { return needed_; }
+
+ private:
+  struct Item {
+    at::Tensor tensor;
+    std::size_t offset;
+  };
+  bool add(const at::Tensor& tensor);
+  std::vector<Item> items_;
+  std::vector<char> bytes_;
+  std::vector<std::pair<PyObject*, PyObject*>> dicts_;  // a live dict and a shallow copy of it; both owned
+  PyObject* state_before_ = nullptr;                    // shallow copy of optimizer.state
+  std::size_t needed_ = 0;
+  bool taken_ = false;
+};
+
+// Sets the budget of the whole process, in bytes. 0: no copies.
+void set_undo_budget(std::size_t size_bytes) noexcept;
+// Before a step: true if it can be undone.
+bool prepare_undo(OptimizerEntry& entry);
+bool undo_step(OptimizerEntry& entry);
+// Bytes wanted by optimizers that did not fit, 0 if all did.
+std::size_t undo_shortfall() noexcept;
+
+}  // namespace finitude::bindings

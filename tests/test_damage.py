@@ -1,0 +1,138 @@
+"""Parameters that are no longer finite although every gradient was: found, put down to the step that wrote them, undone."""
+
+import pytest
+
+from helpers import training
+
+ROOT = """
+class Root(torch.optim.Optimizer):
+    '''p -= lr * g / sqrt(g): 0/0 where a gradient is zero.'''
+    def __init__(self, params, lr):
+        super().__init__(params, dict(lr=lr, moves=0))
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["moves"] += 1
+            for p in group["params"]:
+                mean = self.state[p].setdefault("mean", torch.zeros_like(p))
+                mean.lerp_(p.grad, 0.5)
+                self.state[p]["calls"] = self.state[p].get("calls", 0) + 1
+                p.sub_(group["lr"] * p.grad / p.grad.abs().sqrt())
+model = nn.Sequential(nn.Linear(4, 5, bias=False), nn.BatchNorm1d(5), nn.Dropout(0.1), nn.Linear(5, 3))
+opt = Root(model.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.StepLR(opt, 1, 0.9)
+def parts():
+    yield from model.state_dict().items()
+    for i, state in opt.state_dict()["state"].items():
+        yield from ((str(i) + k, torch.as_tensor(v)) for k, v in state.items())
+    for group in opt.param_groups:
+        yield from ((k, torch.tensor(float(v))) for k, v in group.items() if k != "params")
+    yield "epoch", torch.tensor(scheduler.last_epoch)
+    yield "random", torch.get_rng_state()
+def digest():
+    import hashlib
+    return hashlib.sha256(b"".join(k.encode() + v.numpy().tobytes() for k, v in parts())).hexdigest()
+FAULT, LEFT_OUT = {fault}, {left_out}
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(48, 4)), batch_size=8, shuffle=True)
+for i, (x,) in enumerate(data):
+    if i == LEFT_OUT:
+        continue
+    opt.zero_grad()
+    loss = model(x).pow(2).mean()
+    if i == FAULT:
+        loss = loss * 0
+    loss.backward()
+    try:
+        opt.step()
+    except FloatingPointError:
+        print("raised", finite())
+        raise
+    scheduler.step()
+print(digest(), finite())
+"""
+
+
+def root(folder, *options, fault=3, left_out=-1):
+    return training(folder, ROOT.replace("{fault}", str(fault)).replace("{left_out}", str(left_out)), *options)
+
+
+@pytest.mark.parametrize("policy", ["skip", "rollback"])
+def test_with_an_undo_copy_a_step_that_the_optimizer_ruined_is_as_if_left_out(tmp_path, policy):
+    undone = root(tmp_path, "--on-alarm", policy, "--undo-mb", "8")
+    reference = root(tmp_path, fault=-1, left_out=3)
+    alarm = undone.the_alarm()
+    assert (alarm["step"], alarm["weights"], alarm["action"]) == (3, "clean", "the step was undone"), undone.told()
+    assert (undone.code, undone.out) == (0, reference.out)
+    assert undone.out.endswith("True\n")
+
+
+def test_an_undo_copy_changes_nothing_in_a_healthy_run(tmp_path):
+    with_copy, without = root(tmp_path, "--undo-mb", "8", fault=-1), root(tmp_path, fault=-1)
+    with_copy.assert_silent()
+    assert with_copy.out == without.out
+
+
+def test_stop_undoes_before_it_raises(tmp_path):
+    got = root(tmp_path, "--on-alarm", "stop", "--undo-mb", "8")
+    assert got.the_alarm()["weights"] == "clean" and got.out == "raised True\n" and got.code == 1
+
+
+def test_without_a_copy_rollback_stops_and_says_what_it_lacks(tmp_path):
+    got = root(tmp_path, "--on-alarm", "rollback")
+    alarm = got.the_alarm()
+    assert (alarm["weights"], got.out, got.code) == ("damaged", "raised False\n", 1)
+    assert "--undo-mb" in alarm["text"]
+
+
+def test_a_budget_that_is_too_small_is_said_once(tmp_path):
+    big = "model = nn.Linear(600, 600)\nopt = torch.optim.Adam(model.parameters())\n" \
+          "for i in range(3): opt.zero_grad(); loss_of(torch.randn(4, 600)).backward(); opt.step()\n"
+    got = training(tmp_path, big, "--undo-mb", "1")
+    assert got.code == 0 and got.err.count("copies take 5 MB, --undo-mb gives 1") == 1, got.told()
+    assert "copies take" not in training(tmp_path, big, "--undo-mb", "8").err
+
+
+UNUSED_ROW = """
+table = nn.Embedding(50, 4)
+opt = torch.optim.SGD(list(table.parameters()) + list(model.parameters()), lr=0.1)
+for i in range(100):
+    opt.zero_grad()
+    loss_of(table(torch.arange(8))).backward()
+    opt.step()
+    if i == 20:
+        table.weight.data[40] /= {divisor}
+"""
+
+
+def test_damage_that_no_loss_shows_is_found_within_64_steps(tmp_path):
+    got = training(tmp_path, UNUSED_ROW.format(divisor="torch.zeros(4)"), "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    assert alarm["sink"]["kind"] == "parameter" and alarm["weights"] == "damaged", got.told()
+    assert 21 <= alarm["step"] <= 21 + 65, got.told()
+
+
+def test_a_script_that_writes_finite_values_is_silent(tmp_path):
+    training(tmp_path, UNUSED_ROW.format(divisor="2"), "--on-alarm", "stop").assert_silent()
+
+
+THAWED = """
+late = nn.Parameter(torch.ones(3), requires_grad=False)
+opt = torch.optim.Adam([*model.parameters(), late], lr=0.01, eps={eps})
+for i, x in enumerate(batches * 2):
+    late.requires_grad_(i >= 5)
+    opt.zero_grad()
+    (model(x) + 0 * late).pow(2).mean().backward()
+    opt.step()
+"""
+
+
+def test_the_step_whose_optimizer_ruined_a_parameter_is_named_though_the_next_loss_shows_it(tmp_path):
+    got = training(tmp_path, THAWED.format(eps=0.0), "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (5, "parameter", "damaged"), got.told()
+    assert alarm["births"][0]["phase"] == "optimizer" and alarm["births"][0]["source"] == "opt.step()", alarm["births"]
+    assert alarm["cause"]["class"] == "optimizer-arithmetic"
+
+
+def test_the_same_with_an_epsilon_is_silent(tmp_path):
+    training(tmp_path, THAWED.format(eps=1e-8), "--on-alarm", "stop").assert_silent()
