@@ -55,6 +55,9 @@ struct OptimizerEntry {
   bool veto_now = false, armed_post = false, armed_restore = false;
   double lr = 0;
   std::vector<GradMark> marks;      // by parameter index, groups in order
+  struct Probe { const c10::TensorImpl* grad = nullptr; std::uint32_t version = 0; };
+  static constexpr std::uint32_t kProbes = 8;
+  Probe probes[kProbes];            // gradients of the first parameters after the last backward
   std::vector<at::Tensor> taken;    // gradients taken away by a veto, by parameter index
   std::uint64_t elements = 0, slice_at = 0;  // of all parameters together, and where the next slice to look at begins
   bool written_bad = false;         // a slice held a value that is not finite

@@ -150,6 +150,27 @@ bool is_target(const OptimizerEntry& entry, std::uint64_t step) {
   return l.target_set && entry.ordinal == l.target_ordinal && step == l.target_step;
 }
 
+// Counts the backward calls of this window that wrote gradients of this optimizer, by its first few parameters.
+// Accumulation is one in-place write; a gradient that was zeroed or replaced since begins the count anew.
+bool count_backward(OptimizerEntry& entry) {
+  bool touched = false, anew = false, any = false;
+  for_first_parameters(entry.self, OptimizerEntry::kProbes, [&](std::uint32_t index, PyObject* p) {
+    const at::Tensor* grad = gradient_of(p);
+    OptimizerEntry::Probe now;
+    if (grad != nullptr) now = {grad->unsafeGetTensorImpl(), version_of(*grad->unsafeGetTensorImpl())};
+    const OptimizerEntry::Probe before = entry.probes[index];
+    entry.probes[index] = now;
+    if (now.grad == nullptr) return;
+    any = true;
+    if (now.grad == before.grad && now.version == before.version) return;
+    touched = true;
+    anew = anew || (before.grad != nullptr && (now.grad != before.grad || now.version != before.version + 1));
+  });
+  if (any && !touched) return false;
+  entry.backwards = anew ? 1 : entry.backwards + 1;
+  return true;
+}
+
 void scan_all(OptimizerEntry& entry) {
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
     if (index >= entry.marks.size()) entry.marks.resize(index + 1);
@@ -197,10 +218,11 @@ void note_scaled(PyObject* loss) {
 
 void after_backward() {
   Live& l = live();
+  std::uint32_t micro_batch = 0;
   // Marks are valid only for gradients that no later backward touched.
   for (const auto& entry : l.optimizers) {
     if (PyWeakref_GetObject(entry->ref) != entry->self) continue;
-    ++entry->backwards;
+    if (count_backward(*entry)) micro_batch = std::max(micro_batch, entry->backwards - 1);
     bool was_bad = false;
     GradMark bad;
     std::size_t bad_index = 0;
@@ -223,17 +245,10 @@ void after_backward() {
     }
   }
   for (auto& note : l.losses) {
-    if (note.micro_batch == static_cast<std::uint32_t>(-1)) {
-      note.micro_batch = 0;
-      for (const auto& entry : l.optimizers) {
-        if (entry->backwards > 0) note.micro_batch = std::max(note.micro_batch, entry->backwards - 1);
-      }
-    }
+    if (note.micro_batch == static_cast<std::uint32_t>(-1)) note.micro_batch = micro_batch;
   }
   if (observe::Tracer::get().on()) {
-    std::uint32_t next = 0;
-    for (const auto& entry : l.optimizers) next = std::max(next, entry->backwards);
-    observe::Tracer::get().set_micro_batch(next);
+    observe::Tracer::get().set_micro_batch(micro_batch + 1);
   }
 }
 

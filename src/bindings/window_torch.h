@@ -39,9 +39,10 @@ void take_gradients(OptimizerEntry& entry);
 void arm_post_hook(OptimizerEntry& entry);
 void remove_stale_hooks(OptimizerEntry& entry);
 
-// Every parameter of the optimizer in order of its groups. False where param_groups is not a list of dicts of lists.
+// The first `most` parameters of the optimizer in order of its groups. False where param_groups is not a list of dicts
+// of lists.
 template <typename Visit>
-bool for_each_parameter(PyObject* optimizer, Visit&& visit) {
+bool for_first_parameters(PyObject* optimizer, std::uint32_t most, Visit&& visit) {
   static PyObject* kGroups = PyUnicode_InternFromString("param_groups");
   static PyObject* kParams = PyUnicode_InternFromString("params");
   PyObject* groups = PyObject_GetAttr(optimizer, kGroups);
@@ -51,17 +52,22 @@ bool for_each_parameter(PyObject* optimizer, Visit&& visit) {
   }
   bool ok = PyList_Check(groups);
   std::uint32_t index = 0;
-  for (Py_ssize_t g = 0; ok && g < PyList_GET_SIZE(groups); ++g) {
+  for (Py_ssize_t g = 0; ok && index < most && g < PyList_GET_SIZE(groups); ++g) {
     PyObject* group = PyList_GET_ITEM(groups, g);
     PyObject* params = PyDict_Check(group) ? PyDict_GetItem(group, kParams) : nullptr;
     if (params == nullptr || !PyList_Check(params)) {
       ok = false;
       break;
     }
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) visit(index++, PyList_GET_ITEM(params, i));
+    for (Py_ssize_t i = 0; index < most && i < PyList_GET_SIZE(params); ++i) visit(index++, PyList_GET_ITEM(params, i));
   }
   Py_DECREF(groups);
   return ok;
+}
+
+template <typename Visit>
+bool for_each_parameter(PyObject* optimizer, Visit&& visit) {
+  return for_first_parameters(optimizer, UINT32_MAX, visit);
 }
 
 }  // namespace finitude::bindings

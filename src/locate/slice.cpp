@@ -41,6 +41,7 @@ class Slicer {
   void slice_intended(std::uint32_t sink);
   bool crosses(const Event& event, Labels labels) const;
   void explain_crossings();
+  bool belongs(const Birth& crossing, const Birth& maker) const;
   void list_absorbed(Located* out);
 
   const record::Trace& trace_;
@@ -123,6 +124,18 @@ void Slicer::slice_intended(std::uint32_t sink) {
   add(*at, sink, std::move(birth));
 }
 
+// Did the backward op work for the very forward op that made the bad value (exp saving its own infinity), or did
+// that value travel on in the forward pass and some later op saved it? Then its maker is the only birth.
+bool Slicer::belongs(const Birth& crossing, const Birth& maker) const {
+  for (OpId id = crossing.forward, depth = 0; id < trace_.ops.size() && depth < 64; id = trace_.ops[id].parent, ++depth) {
+    if (id == maker.op) return true;
+  }
+  for (OpId id = maker.op, depth = 0; id < trace_.ops.size() && depth < 64; id = trace_.ops[id].parent, ++depth) {
+    if (id == crossing.forward) return true;
+  }
+  return crossing.forward == kNone;
+}
+
 void Slicer::explain_crossings() {
   std::ranges::sort(crossings_);
   for (std::size_t i = 0; i < crossings_.size(); ++i) {
@@ -157,7 +170,7 @@ void Slicer::explain_crossings() {
       if (!used_[creator]) {
         // What came in bad is the cause, whatever the backward pass made of it; an op that was hidden comes
         // second.
-        if (traced_forward) {
+        if (traced_forward && belongs(birth, hidden)) {
           hidden_.push_back({false, when(flow_, creator), creator, sink, std::move(hidden)});
           used_[creator] = true;
         } else {

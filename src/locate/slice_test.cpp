@@ -331,6 +331,25 @@ TEST(Slice, LongPathsAreCutInTheMiddle) {
   EXPECT_EQ(found.births[0].path.back(), last);
 }
 
+// f = log(x); h = linear(f); the bad rows of h are masked, and linear's weight gradient reads the saved -Inf.
+TEST(Slice, AHiddenForwardValueThatALaterOpSavedIsBornWhereItWasMade) {
+  Builder b;
+  const Tensor x = b.storage(), f = b.storage(), h = b.storage(), m = b.storage(), g = b.storage(), gw = b.storage();
+  const auto log = b.op("aten::log").in(x, kClean).out(f, kMinusInfValue).end();
+  const auto addmm = b.op("aten::addmm").in(f, kMinusInfValue, "mat1").out(h, kNanValue).end();
+  b.op("aten::masked_fill").in(h, kNanValue).out(m, kClean).end();
+  {
+    auto node = b.node("AddmmBackward0");
+    node.in(g, kClean, "grad_output").forward(addmm);
+    b.op("aten::mm").in(g, kClean).in(f, kMinusInfValue, "mat2").out(gw, kNanValue).end();
+  }
+  b.sink("gradient", gw, kNanValue);
+  const Located found = locate(b.trace);
+  ASSERT_FALSE(found.births.empty());
+  EXPECT_EQ(found.births[0].op, log);
+  EXPECT_EQ(found.births[0].kind, "forward");
+}
+
 TEST(Slice, AnEmptyTraceAndOddOnesGiveNothing) {
   EXPECT_TRUE(locate(record::Trace{}).births.empty());
   Builder b;

@@ -32,7 +32,11 @@ struct ArgCopier {
   at::Tensor copy(const at::Tensor& t) {
     TensorView v;
     if (!t.defined()) return t;
-    if (!ok || !view_of(*t.unsafeGetTensorImpl(), &v) || t.is_conj() || t.is_neg()) { ok = false; return {}; }
+    if (!ok || !view_of(*t.unsafeGetTensorImpl(), &v) || t.is_conj() || t.is_neg() ||
+        t.key_set().has(c10::DispatchKey::FuncTorchBatched)) {  // with a dimension that the call does not know of
+      ok = false;
+      return {};
+    }
     bytes += static_cast<std::size_t>(v.end - v.begin);
     if (bytes > kMaxCapturePerOp) { ok = false; return {}; }
     return raw_copy(t, v);

@@ -1,5 +1,7 @@
 #include "observe/tensor_view_torch.h"
 
+#include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/functorch/TensorWrapper.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstring>
@@ -27,8 +29,29 @@ sense::DType dtype_of(const caffe2::TypeMeta& meta) noexcept {
   }
 }
 
-bool view_of(const c10::TensorImpl& impl, TensorView* view) noexcept {
-  // Only plain strided CPU tensors. has_any over wrapper keys: a functorch or Python tensor has no values of its own.
+namespace {
+
+// What torch.func's grad and vmap put around a tensor, taken off: the values are those of the innermost one.
+const c10::TensorImpl& unwrapped(const c10::TensorImpl& impl) noexcept {
+  const c10::TensorImpl* at = &impl;
+  for (int depth = 0; depth < 16; ++depth) {
+    const at::Tensor* inner = nullptr;
+    if (at->key_set().has(c10::DispatchKey::FuncTorchGradWrapper)) {
+      inner = &static_cast<const at::functorch::TensorWrapper*>(at)->value();
+    } else if (at->key_set().has(c10::DispatchKey::FuncTorchBatched)) {
+      inner = &static_cast<const at::functorch::BatchedTensorImpl*>(at)->value();
+    }
+    if (inner == nullptr || !inner->defined()) break;
+    at = inner->unsafeGetTensorImpl();
+  }
+  return *at;
+}
+
+}  // namespace
+
+bool view_of(const c10::TensorImpl& outer, TensorView* view) noexcept {
+  const c10::TensorImpl& impl = unwrapped(outer);
+  // Only plain strided CPU tensors. has_any over wrapper keys: a Python tensor has no values of its own.
   static const c10::DispatchKeySet kWrappers = c10::DispatchKeySet(
       {c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
        c10::DispatchKey::BatchedNestedTensor});

@@ -22,7 +22,7 @@ struct TensorView {
 sense::DType dtype_of(const caffe2::TypeMeta& meta) noexcept;
 
 // False where there is no memory of our kind to read: undefined, not on the CPU, meta, fake, sparse, quantised, nested,
-// a functorch wrapper, a Python subclass with its own dispatch, or storage that is not allocated. Integer tensors are
+// a Python subclass with its own dispatch, or storage that is not allocated. A torch.func wrapper shows what it wraps. Integer tensors are
 // readable (dtype kOther). The view borrows from `impl`: valid as long as the tensor is.
 bool view_of(const c10::TensorImpl& impl, TensorView* view) noexcept;
 

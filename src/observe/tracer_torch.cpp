@@ -225,7 +225,9 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   const OpInfo& info = op_info(fn);
   const bool is_node = fn.scope() == at::RecordScope::BACKWARD_FUNCTION;
   if (info.transparent) return nullptr;
-  const auto inputs = fn.inputs();
+  auto inputs = fn.inputs();
+  // A boxed call shows its whole stack (Dispatcher::callBoxed), with what its callers left below the arguments.
+  if (info.is_op && inputs.size() > info.args.size()) inputs = inputs.slice(inputs.size() - info.args.size());
   if (!info.is_op && !is_node) {
     bool tensors = false;
     for (const auto& v : inputs) tensors |= v.isTensor();

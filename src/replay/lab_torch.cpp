@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
+#include <c10/util/Exception.h>
 
 #include <cmath>
 
@@ -49,6 +50,12 @@ at::Tensor drop_rows(const at::Tensor& t, std::int64_t rows, const std::vector<s
   return t.index_select(0, at::tensor(keep, at::kLong));
 }
 
+// An experiment may warn where the step did not (a variance of one value): nobody is to read that.
+class Silent : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
 }  // namespace
 
 Trial TorchLab::run(record::OpId op, const Variant& variant) {
@@ -60,6 +67,8 @@ Trial TorchLab::run(record::OpId op, const Variant& variant) {
   }
   try {
     at::DisableRecordFunctionGuard unobserved;
+    Silent silent;
+    c10::WarningUtils::WarningHandlerGuard no_warnings(&silent);
     at::NoGradGuard no_grad;
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     at::AutoDispatchBelowADInplaceOrView below;
