@@ -1,0 +1,83 @@
+// What is done about an alarm: the policy, its limit of skips in a row, and the budget of second runs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+
+#include "decide/window.h"
+
+namespace finitude::decide {
+
+// stop: veto, explain, end the program. skip: the same, but go on. warn: explain, apply the step. raise: veto and
+// end at once, no second run. rollback: as skip, from the last good state.
+enum class Policy : std::uint8_t { kStop, kSkip, kWarn, kRaise, kRollback };
+
+inline constexpr std::string_view kPolicyNames[] = {"stop", "skip", "warn", "raise", "rollback"};
+
+std::optional<Policy> parse_policy(std::string_view name) noexcept;
+std::string_view name(Policy policy) noexcept;
+
+enum class Action : std::uint8_t {
+  kApply,     // reported; the optimizer may apply the step
+  kSkip,      // the step is left out and training goes on
+  kRollBack,  // as kSkip, and parameters and state go back to the last good ones
+  kStop,      // the step is left out and NonFiniteError ends the program
+  kRaise,     // the same, without a second run
+};
+
+// Vetoes the step?
+constexpr bool vetoes(Action action) noexcept { return action != Action::kApply; }
+constexpr bool ends(Action action) noexcept { return action == Action::kStop || action == Action::kRaise; }
+
+// One per run. Not thread-safe: it lives where `step` is called.
+class PolicyMachine {
+ public:
+  PolicyMachine(Policy policy, std::uint32_t max_skips) noexcept : policy_(policy), max_skips_(max_skips) {}
+
+  // An alarm of this optimizer (its ordinal) at this step (0-based calls of its `step`, vetoed ones counted).
+  // What finitude.allow covers is no alarm and does not come here.
+  Action on_alarm(std::uint32_t optimizer, std::uint64_t step, bool harmless);
+
+  // Was this step applied although it was reported as bad? Then what it wrote is not news.
+  bool applied_although_bad(std::uint32_t optimizer, std::uint64_t step) const noexcept;
+  // Alarms in a row of this optimizer, one for each step.
+  std::uint32_t in_a_row(std::uint32_t optimizer) const noexcept;
+
+  Policy policy() const noexcept { return policy_; }
+  std::uint32_t max_skips() const noexcept { return max_skips_; }
+
+ private:
+  struct Row {
+    std::uint64_t last_bad_step = 0;
+    std::uint32_t length = 0;
+    bool applied = false;
+  };
+
+  Policy policy_;
+  std::uint32_t max_skips_;
+  std::unordered_map<std::uint32_t, Row> rows_;
+};
+
+// How many alarms of a run are explained by a second run. Those that follow are reported without.
+class SecondRuns {
+ public:
+  static constexpr std::uint32_t kLimit = 3;
+
+  explicit SecondRuns(Policy policy, std::uint32_t limit = kLimit) noexcept : policy_(policy), left_(limit) {}
+
+  // `has_allowances`: whether a birth is allowed is known only once it is explained, so every alarm is.
+  // `is_traced`: the step was recorded as it ran (--level trace), so explaining it costs no second run.
+  // True: explain it, and it is counted.
+  bool take(SinkKind sink, bool harmless, bool has_allowances, bool is_traced) noexcept;
+
+  std::uint32_t left() const noexcept { return left_; }
+
+ private:
+  Policy policy_;
+  std::uint32_t left_;
+  std::uint32_t explained_ = 0;  // a bit per sink kind, harmless and not
+};
+
+}  // namespace finitude::decide

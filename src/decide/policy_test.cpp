@@ -1,0 +1,184 @@
+#include "decide/policy.h"
+
+#include <gtest/gtest.h>
+
+#include <iterator>
+#include <map>
+#include <utility>
+#include <vector>
+
+#if __has_include(<rapidcheck/gtest.h>)
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+#define FINITUDE_HAS_RAPIDCHECK
+#endif
+
+namespace finitude::decide {
+namespace {
+
+constexpr Policy kPolicies[] = {Policy::kStop, Policy::kSkip, Policy::kWarn, Policy::kRaise, Policy::kRollback};
+
+TEST(Policy, NamesComeBack) {
+  for (const Policy policy : kPolicies) EXPECT_EQ(parse_policy(name(policy)), policy);
+  for (const char* wrong : {"", "Stop", "stop ", "roll", "rollbackx"}) EXPECT_EQ(parse_policy(wrong), std::nullopt);
+}
+
+TEST(Policy, WhatEachDoesAtFirst) {
+  const std::map<Policy, Action> expected = {{Policy::kStop, Action::kStop},
+                                             {Policy::kSkip, Action::kSkip},
+                                             {Policy::kWarn, Action::kApply},
+                                             {Policy::kRaise, Action::kRaise},
+                                             {Policy::kRollback, Action::kRollBack}};
+  for (const auto& [policy, action] : expected) {
+    EXPECT_EQ(PolicyMachine(policy, 10).on_alarm(0, 4, false), action) << name(policy);
+  }
+}
+
+TEST(Policy, AHarmlessAlarmStopsNothing) {
+  for (const Policy policy : {Policy::kStop, Policy::kRaise, Policy::kWarn}) {
+    EXPECT_EQ(PolicyMachine(policy, 10).on_alarm(0, 4, true), Action::kApply) << name(policy);
+  }
+  EXPECT_EQ(PolicyMachine(Policy::kSkip, 10).on_alarm(0, 4, true), Action::kSkip);
+  EXPECT_EQ(PolicyMachine(Policy::kRollback, 10).on_alarm(0, 4, true), Action::kRollBack);
+}
+
+TEST(Policy, TooManyHarmlessOnesInARowDo) {
+  for (const auto& [policy, last] : {std::pair{Policy::kStop, Action::kStop}, {Policy::kRaise, Action::kRaise}}) {
+    PolicyMachine machine(policy, 3);
+    for (std::uint64_t step = 7; step < 10; ++step) EXPECT_EQ(machine.on_alarm(0, step, true), Action::kApply);
+    EXPECT_EQ(machine.on_alarm(0, 10, true), last);
+  }
+}
+
+TEST(Policy, SkipStopsAfterMaxSkipsInARow) {
+  for (const Policy policy : {Policy::kSkip, Policy::kRollback}) {
+    PolicyMachine machine(policy, 4);
+    for (std::uint64_t step = 3; step < 7; ++step) EXPECT_FALSE(ends(machine.on_alarm(0, step, false))) << step;
+    EXPECT_EQ(machine.on_alarm(0, 7, false), Action::kStop);
+    EXPECT_EQ(machine.on_alarm(0, 8, false), Action::kStop);  // a script that swallowed the error meets it again
+    EXPECT_NE(machine.on_alarm(0, 10, false), Action::kStop);
+  }
+  EXPECT_EQ(PolicyMachine(Policy::kSkip, 0).on_alarm(0, 3, false), Action::kStop);
+}
+
+TEST(Policy, AGoodStepBetweenStartsTheCountAgain) {
+  PolicyMachine machine(Policy::kSkip, 2);
+  for (const std::uint64_t step : {1, 2, 4, 5, 7, 8}) EXPECT_EQ(machine.on_alarm(0, step, false), Action::kSkip);
+}
+
+TEST(Policy, TwoAlarmsOfOneStepAreOneSkip) {
+  PolicyMachine machine(Policy::kSkip, 2);
+  for (const std::uint64_t step : {0, 0, 1, 1}) EXPECT_EQ(machine.on_alarm(0, step, false), Action::kSkip) << step;
+  EXPECT_EQ(machine.in_a_row(0), 2u);
+  EXPECT_EQ(machine.on_alarm(0, 2, false), Action::kStop);
+}
+
+TEST(Policy, EachOptimizerHasItsOwnRow) {
+  PolicyMachine machine(Policy::kSkip, 2);
+  EXPECT_EQ(machine.on_alarm(0, 5, false), Action::kSkip);
+  EXPECT_EQ(machine.on_alarm(1, 90, false), Action::kSkip);
+  EXPECT_EQ(machine.on_alarm(0, 6, false), Action::kSkip);
+  EXPECT_EQ(machine.on_alarm(1, 95, false), Action::kSkip);  // its own good steps between
+  EXPECT_EQ(machine.on_alarm(0, 7, false), Action::kStop);   // are none of the other's
+}
+
+TEST(Policy, RemembersWhatWasAppliedAlthoughBad) {
+  PolicyMachine machine(Policy::kWarn, 10);
+  EXPECT_FALSE(machine.applied_although_bad(0, 0));
+  machine.on_alarm(0, 4, false);
+  EXPECT_TRUE(machine.applied_although_bad(0, 4));
+  EXPECT_FALSE(machine.applied_although_bad(0, 5));
+  EXPECT_FALSE(machine.applied_although_bad(1, 4));
+  PolicyMachine skipping(Policy::kSkip, 10);
+  skipping.on_alarm(0, 4, false);
+  EXPECT_FALSE(skipping.applied_although_bad(0, 4));
+}
+
+TEST(SecondRuns, ThreeAndNoMore) {
+  SecondRuns runs(Policy::kStop);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(runs.take(SinkKind::kLoss, false, false, false));
+  EXPECT_FALSE(runs.take(SinkKind::kLoss, false, false, false));
+  EXPECT_EQ(runs.left(), 0u);
+}
+
+TEST(SecondRuns, NoneUnderRaise) {
+  SecondRuns runs(Policy::kRaise);
+  EXPECT_FALSE(runs.take(SinkKind::kLoss, false, true, true));
+  EXPECT_EQ(runs.left(), 3u);
+}
+
+TEST(SecondRuns, WhereTheProgramGoesOnEachKindIsExplainedOnce) {
+  SecondRuns runs(Policy::kSkip);
+  EXPECT_TRUE(runs.take(SinkKind::kLoss, false, false, false));
+  EXPECT_FALSE(runs.take(SinkKind::kLoss, false, false, false));
+  EXPECT_TRUE(runs.take(SinkKind::kLoss, true, false, false));  // harmless is another kind
+  EXPECT_TRUE(runs.take(SinkKind::kGradient, false, false, false));
+  EXPECT_FALSE(runs.take(SinkKind::kGradOutput, false, false, false));
+  EXPECT_EQ(runs.left(), 0u);
+}
+
+TEST(SecondRuns, UnderStopOnlyHarmlessKindsAreExplainedOnce) {
+  SecondRuns runs(Policy::kStop);
+  EXPECT_TRUE(runs.take(SinkKind::kLoss, true, false, false));
+  EXPECT_FALSE(runs.take(SinkKind::kLoss, true, false, false));
+  EXPECT_TRUE(runs.take(SinkKind::kLoss, false, false, false));
+  EXPECT_TRUE(runs.take(SinkKind::kLoss, false, false, false));
+}
+
+TEST(SecondRuns, AllowancesAndTracesAreOutsideTheBudget) {
+  SecondRuns allowed(Policy::kSkip);
+  for (int i = 0; i < 9; ++i) EXPECT_TRUE(allowed.take(SinkKind::kLoss, false, true, false));
+  EXPECT_EQ(allowed.left(), 0u);
+  SecondRuns traced(Policy::kSkip);
+  for (int i = 0; i < 9; ++i) EXPECT_TRUE(traced.take(SinkKind::kLoss, false, false, true));
+  EXPECT_EQ(traced.left(), 3u);
+}
+
+#ifdef FINITUDE_HAS_RAPIDCHECK
+
+// Any run of good and bad steps of up to three optimizers: what the script sees is counted by hand.
+RC_GTEST_PROP(PolicyProperty, NeverMoreThanMaxSkipsInARowWithoutAStop, ()) {
+  const Policy policy = *rc::gen::elementOf(std::vector<Policy>(std::begin(kPolicies), std::end(kPolicies)));
+  const auto max_skips = *rc::gen::inRange<std::uint32_t>(0, 5);
+  PolicyMachine machine(policy, max_skips);
+  std::uint64_t step[3] = {};
+  std::uint32_t skipped[3] = {}, alarms[3] = {};
+  const auto length = *rc::gen::inRange(0, 80);
+  for (int i = 0; i < length; ++i) {
+    const auto optimizer = *rc::gen::inRange<std::uint32_t>(0, 3);
+    const bool bad = *rc::gen::weightedElement<bool>({{4, true}, {1, false}});
+    if (!bad) {
+      skipped[optimizer] = alarms[optimizer] = 0;
+    } else {
+      const bool harmless = *rc::gen::arbitrary<bool>();
+      const Action action = machine.on_alarm(optimizer, step[optimizer], harmless);
+      ++alarms[optimizer];
+      RC_ASSERT(machine.in_a_row(optimizer) == alarms[optimizer]);
+      skipped[optimizer] = vetoes(action) && !ends(action) ? skipped[optimizer] + 1 : 0;
+      RC_ASSERT(skipped[optimizer] <= max_skips);
+      RC_ASSERT(policy == Policy::kWarn || ends(action) || alarms[optimizer] <= max_skips);
+      RC_ASSERT(policy != Policy::kWarn || action == Action::kApply);
+      // A step that endangers the weights is applied only where the user asked for just that.
+      RC_ASSERT(action != Action::kApply || harmless || policy == Policy::kWarn);
+      RC_ASSERT(action != Action::kRaise || policy == Policy::kRaise);
+    }
+    ++step[optimizer];
+  }
+}
+
+RC_GTEST_PROP(SecondRunsProperty, NeverMoreThanTheBudget, ()) {
+  const Policy policy = *rc::gen::elementOf(std::vector<Policy>(std::begin(kPolicies), std::end(kPolicies)));
+  const auto limit = *rc::gen::inRange<std::uint32_t>(0, 6);
+  SecondRuns runs(policy, limit);
+  std::uint32_t taken = 0;
+  for (int i = 0; i < 40; ++i) {
+    taken += runs.take(static_cast<SinkKind>(*rc::gen::inRange(0, 6)), *rc::gen::arbitrary<bool>(), false, false);
+  }
+  RC_ASSERT(taken <= limit);
+  RC_ASSERT(runs.left() == limit - taken);
+}
+
+#endif
+
+}  // namespace
+}  // namespace finitude::decide
