@@ -12,13 +12,14 @@
 namespace finitude::observe {
 namespace {
 
-constexpr std::size_t kMaxOps = 2'000'000;
 constexpr std::size_t kMaxListed = 4096;                 // tensors of one list argument
 constexpr std::size_t kMaxCapture = 256u << 20;
 constexpr std::size_t kMaxCaptures = 512;
 
+// What this thread is inside of, as ids of the trace of `open_generation`.
 thread_local std::vector<record::OpId> open_ops;
 thread_local std::vector<record::OpId> open_nodes;
+thread_local std::uint64_t open_generation = 0;
 thread_local bool inside = false;                        // our own work must not be observed
 
 struct InsideGuard {
@@ -31,7 +32,7 @@ std::uint64_t node_key(std::uint64_t thread, std::uint64_t sequence) { return (t
 // Memory that an op wrote without giving it back as an output; read again when the op ends. The caller of the op owns
 // the tensor for that long.
 struct Written {
-  std::size_t input;
+  record::SeenTensor input;
   const char* data;
   std::vector<std::int64_t> sizes, strides;
   std::int64_t numel;
@@ -42,78 +43,12 @@ bool mask_like(const sense::Health& h) {
   return h.nan == 0 && (h.finite() == 0 || h.min == h.max || h.finite() == h.zero);
 }
 
-}  // namespace
-
-struct Tracer::Context : at::ObserverContext {
-  record::OpId op = record::kNone;
-  std::uint64_t generation = 0;
-  const OpInfo* info = nullptr;
-  std::vector<Written> written;
-  std::shared_ptr<CapturedCall> call;
-  std::size_t call_bytes = 0;
-  std::vector<record::StorageId> input_storages;
-  bool is_node = false;
-};
-
-Tracer& Tracer::get() {
-  static Tracer* tracer = new Tracer();
-  return *tracer;
-}
-
-record::Phase& Tracer::thread_phase() {
-  thread_local record::Phase phase = record::Phase::kForward;
-  return phase;
-}
-
-Tracer::PhaseGuard::PhaseGuard(record::Phase phase) : before(thread_phase()) { thread_phase() = phase; }
-Tracer::PhaseGuard::~PhaseGuard() { thread_phase() = before; }
-
-void Tracer::start(StackFn stack) {
-  if (on_) return;
-  stack_fn_ = stack;
-  ++generation_;
-  on_ = true;
-  handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&Tracer::on_start, &Tracer::on_end)
-                                      .needsInputs(true)
-                                      .needsOutputs(true)
-                                      .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
-}
-
-void Tracer::stop() {
-  if (!on_) return;
-  at::removeCallback(handle_);
-  on_ = false;
-}
-
-void Tracer::clear() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  ++generation_;
-  for (auto& [storage, id] : storages_) c10::raw::weak_intrusive_ptr::decref(storage);
-  storages_.clear();
-  stacks_.clear();
-  forward_of_.clear();
-  captured_.clear();
-  captured_bytes_ = 0;
-  backward_stack_ = record::kNone;
-  micro_batch_ = ends_ = 0;
-  trace_ = record::Trace();
-}
-
-record::StorageId Tracer::storage_id(c10::StorageImpl* storage) {
-  const auto [it, fresh] = storages_.try_emplace(storage, static_cast<record::StorageId>(trace_.storages.size()));
-  if (fresh) {
-    // A weak reference keeps the address from being used again; the memory itself is freed as always.
-    c10::raw::weak_intrusive_ptr::incref(storage);
-    trace_.storages.emplace_back();
-  }
-  return it->second;
-}
-
-record::TensorUse Tracer::use_of(const c10::TensorImpl& impl, bool scan) {
-  record::TensorUse use;
+record::SeenTensor see(const c10::TensorImpl& impl, bool scan) {
+  record::SeenTensor seen;
+  record::TensorUse& use = seen.use;
   TensorView v;
-  if (!view_of(impl, &v)) return use;
-  use.storage = storage_id(v.storage);
+  if (!view_of(impl, &v)) return seen;
+  seen.memory = v.storage;
   use.begin = v.begin;
   use.end = v.end;
   use.dtype = v.dtype;
@@ -133,7 +68,7 @@ record::TensorUse Tracer::use_of(const c10::TensorImpl& impl, bool scan) {
     }
   }
   if (impl.is_wrapped_number()) {
-    trace_.storages[use.storage].origin = record::Origin::kConstant;
+    seen.constant = true;
     if (impl.dtype() == caffe2::TypeMeta::Make<std::int64_t>()) {  // a Python int: its value is evidence
       std::int64_t value;
       std::memcpy(&value, v.data, sizeof value);
@@ -143,63 +78,103 @@ record::TensorUse Tracer::use_of(const c10::TensorImpl& impl, bool scan) {
       use.health.absmax = std::fabs(use.health.min);
     }
   }
-  return use;
+  return seen;
+}
+
+// A weak reference keeps the address from being used again; the memory itself is freed as always.
+void hold_storage(void* storage) { c10::raw::weak_intrusive_ptr::incref(static_cast<c10::StorageImpl*>(storage)); }
+void release_storage(void* storage) { c10::raw::weak_intrusive_ptr::decref(static_cast<c10::StorageImpl*>(storage)); }
+
+}  // namespace
+
+struct Tracer::Context : at::ObserverContext {
+  record::EventSink::Token token;
+  const OpInfo* info = nullptr;
+  std::vector<Written> written;
+  std::shared_ptr<CapturedCall> call;
+  std::size_t call_bytes = 0;
+  std::vector<void*> input_memory;
+  bool is_node = false, inputs_nan = false;
+};
+
+Tracer::Tracer() : sink_(record::EventSink::Limits{}, {&hold_storage, &release_storage}) {}
+
+Tracer& Tracer::get() {
+  static Tracer* tracer = new Tracer();
+  return *tracer;
+}
+
+record::Phase& Tracer::thread_phase() {
+  thread_local record::Phase phase = record::Phase::kForward;
+  return phase;
+}
+
+Tracer::PhaseGuard::PhaseGuard(record::Phase phase) : before(thread_phase()) { thread_phase() = phase; }
+Tracer::PhaseGuard::~PhaseGuard() { thread_phase() = before; }
+
+void Tracer::start(StackFn stack) {
+  if (on()) return;
+  stack_fn_ = stack;
+  sink_.start();
+  handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&Tracer::on_start, &Tracer::on_end)
+                                      .needsInputs(true)
+                                      .needsOutputs(true)
+                                      .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+}
+
+void Tracer::stop() {
+  if (!on()) return;
+  at::removeCallback(handle_);
+  sink_.stop();
+}
+
+void Tracer::clear() {
+  sink_.clear();
+  backward_stack_ = record::kNone;
+  micro_batch_ = 0;
+  std::unordered_map<record::OpId, std::shared_ptr<CapturedCall>> captured;
+  std::lock_guard<std::mutex> lock(captured_mutex_);
+  captured_.swap(captured);
+  captured_bytes_ = 0;
 }
 
 std::uint32_t Tracer::intern_stack() {
-  std::vector<record::Frame> frames;
-  std::string module;
-  if (stack_fn_ == nullptr || !stack_fn_(&frames, &module) || frames.empty()) return record::kNone;
-  std::string key = module;
-  for (const auto& f : frames) key += '\n' + f.file + ':' + std::to_string(f.line);
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto [it, fresh] = stacks_.try_emplace(std::move(key), static_cast<std::uint32_t>(trace_.stacks.size()));
-  if (fresh) trace_.stacks.push_back({std::move(frames), std::move(module), {}});
-  return it->second;
+  record::Stack stack;
+  const StackFn walk = stack_fn_;
+  if (walk == nullptr || !walk(&stack.frames, &stack.module)) return record::kNone;
+  return sink_.stack(std::move(stack));
 }
 
 void Tracer::name_storage(const c10::TensorImpl& tensor, record::Origin origin, const std::string& name) {
   TensorView v;
-  if (!view_of(tensor, &v)) return;
-  std::lock_guard<std::mutex> lock(mutex_);
-  auto& storage = trace_.storages[storage_id(v.storage)];
-  storage.origin = origin;
-  storage.name = name;
+  if (view_of(tensor, &v)) sink_.name_memory(v.storage, origin, name);
 }
 
 void Tracer::name_batch(const c10::TensorImpl& tensor, const std::string& name) {
   const std::uint32_t stack = intern_stack();
   TensorView v;
-  if (!view_of(tensor, &v)) return;
-  std::lock_guard<std::mutex> lock(mutex_);
-  auto& storage = trace_.storages[storage_id(v.storage)];
-  storage.origin = record::Origin::kBatch;
-  storage.name = name;
-  storage.stack = stack;
+  if (view_of(tensor, &v)) sink_.name_memory(v.storage, record::Origin::kBatch, name, stack);
 }
 
 void Tracer::add_sink(const std::string& kind, const std::string& name, const c10::TensorImpl& tensor,
                       std::uint32_t micro_batch) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  trace_.sinks.push_back({kind, name, use_of(tensor, true), ends_ + 1, micro_batch});
+  sink_.add_sink(kind, name, see(tensor, true), micro_batch);
 }
 
 void Tracer::set_backward_stack() { backward_stack_ = intern_stack(); }
 
-record::Trace Tracer::take_trace() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return std::move(trace_);
-}
-
 const CapturedCall* Tracer::captured(record::OpId op) const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::mutex> lock(captured_mutex_);
   const auto it = captured_.find(op);
   return it == captured_.end() ? nullptr : it->second.get();
 }
 
-std::size_t Tracer::num_ops() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return trace_.ops.size();
+bool Tracer::keep_call(record::OpId op, Context* context) {
+  std::lock_guard<std::mutex> lock(captured_mutex_);
+  if (captured_.size() >= kMaxCaptures || captured_bytes_ + context->call_bytes >= kMaxCapture) return false;
+  captured_bytes_ += context->call_bytes;
+  captured_[op] = std::move(context->call);
+  return true;
 }
 
 std::unique_ptr<at::ObserverContext> Tracer::on_start(const at::RecordFunction& fn) {
@@ -233,6 +208,15 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     for (const auto& v : inputs) tensors |= v.isTensor();
     if (!tensors) return nullptr;
   }
+  if (sink_.full()) {
+    sink_.drop();
+    return nullptr;
+  }
+  if (const std::uint64_t generation = sink_.generation(); open_generation != generation) {
+    open_ops.clear();
+    open_nodes.clear();
+    open_generation = generation;
+  }
   const bool top = open_ops.empty() || (!open_nodes.empty() && open_ops.back() == open_nodes.back());
   std::uint32_t stack = record::kNone;
   if (top && !is_node) {
@@ -249,13 +233,9 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     context->call = copy_call(info.name, fn.overload_name(), inputs, &context->call_bytes);
   }
 
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (trace_.ops.size() >= kMaxOps) {
-    trace_.truncated = true;
-    return nullptr;
-  }
-  const auto id = static_cast<record::OpId>(trace_.ops.size());
-  record::Op op;
+  record::BeginOp begun;
+  begun.generation = open_generation;
+  record::Op& op = begun.op;
   op.name = info.name;
   op.is_node = is_node;
   op.allocates = info.allocates;
@@ -263,26 +243,24 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   op.parent = open_ops.empty() ? record::kNone : open_ops.back();
   op.node = open_nodes.empty() ? record::kNone : open_nodes.back();
   op.phase = is_node || !open_nodes.empty() ? record::Phase::kBackward : thread_phase();
-  op.micro_batch = micro_batch_;
+  op.micro_batch = micro_batch_.load(std::memory_order_relaxed);
   op.stack = stack;
-  if (stack == record::kNone && op.parent != record::kNone && !trace_.ops[op.parent].is_node) {
-    op.stack = trace_.ops[op.parent].stack;
-  }
   const auto add = [&](const at::Tensor& t, std::size_t arg) {
     if (!t.defined() || info.from_host) return;
     const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
     // What is only overwritten was not read: its old content explains nothing.
-    record::TensorUse use = use_of(impl, !moves && (arg >= 64 || ((info.overwrites >> arg) & 1) == 0));
-    if (arg < info.args.size()) use.arg = info.args[arg];
-    use.written = arg < 64 && ((info.writes >> arg) & 1) != 0;
-    if (use.written && use.storage != record::kNone) {
+    record::SeenTensor seen = see(impl, !moves && (arg >= 64 || ((info.overwrites >> arg) & 1) == 0));
+    if (arg < info.args.size()) seen.use.arg = info.args[arg];
+    seen.use.written = arg < 64 && ((info.writes >> arg) & 1) != 0;
+    context->inputs_nan |= seen.use.health.nan != 0;
+    if (seen.use.written && seen.memory != nullptr) {
       TensorView v;
       view_of(impl, &v);
-      context->written.push_back({op.inputs.size(), v.data, {v.sizes.begin(), v.sizes.end()},
-                                  {v.strides.begin(), v.strides.end()}, v.numel, v.dtype});
+      context->written.push_back({seen, v.data, {v.sizes.begin(), v.sizes.end()}, {v.strides.begin(), v.strides.end()},
+                                  v.numel, v.dtype});
     }
-    context->input_storages.push_back(use.storage);
-    op.inputs.push_back(std::move(use));
+    context->input_memory.push_back(seen.memory);
+    begun.inputs.push_back(std::move(seen));
   };
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const c10::IValue& v = inputs[i];
@@ -305,46 +283,46 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     }
   }
   if (is_node) {
-    const auto it = forward_of_.find(node_key(fn.forwardThreadId(), static_cast<std::uint64_t>(fn.seqNr())));
-    if (it != forward_of_.end()) op.forward = it->second;
+    begun.of_node = node_key(fn.forwardThreadId(), static_cast<std::uint64_t>(fn.seqNr()));
   } else if (!info.is_op && fn.seqNr() >= 0) {
     // A custom Function: its node gets the sequence number that is next now; no op output shows it.
-    forward_of_.try_emplace(node_key(at::RecordFunction::currentThreadId(), static_cast<std::uint64_t>(fn.seqNr())), id);
+    begun.makes = node_key(at::RecordFunction::currentThreadId(), static_cast<std::uint64_t>(fn.seqNr()));
   }
-  trace_.ops.push_back(std::move(op));
-  open_ops.push_back(id);
-  if (is_node) open_nodes.push_back(id);
-  context->op = id;
-  context->generation = generation_;
+  context->token = sink_.begin(std::move(begun));
+  if (!context->token || context->token.generation != open_generation) return nullptr;
+  open_ops.push_back(context->token.op);
+  if (is_node) open_nodes.push_back(context->token.op);
   return context;
 }
 
 void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  while (!open_ops.empty() && open_ops.back() >= context->op) open_ops.pop_back();
-  while (!open_nodes.empty() && open_nodes.back() >= context->op) open_nodes.pop_back();
-  if (context->generation != generation_ || context->op >= trace_.ops.size()) return;
+  const record::OpId id = context->token.op;
+  if (context->token.generation != sink_.generation()) return;  // a new trace began meanwhile
+  if (context->token.generation == open_generation) {
+    while (!open_ops.empty() && open_ops.back() >= id) open_ops.pop_back();
+    while (!open_nodes.empty() && open_nodes.back() >= id) open_nodes.pop_back();
+  }
   const OpInfo& info = *context->info;
-  bool all_views = info.may_view, any = false, bad = false, inputs_nan = false;
-  std::vector<record::TensorUse> outputs;
+  bool all_views = info.may_view, any = false, bad = false;
+  record::EndOp ended;
   std::size_t index = 0;
   const auto add = [&](const at::Tensor& t) {
     if (!t.defined()) return;
     const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
-    record::TensorUse use = use_of(impl, true);
-    if (index < info.returns.size()) use.arg = info.returns[index];
-    if (use.storage != record::kNone) {
+    record::SeenTensor seen = see(impl, true);
+    if (index < info.returns.size()) seen.use.arg = info.returns[index];
+    if (seen.memory != nullptr) {
       any = true;
-      bad |= !use.health.ok();
+      bad |= !seen.use.health.ok();
       bool known = false;
-      for (record::StorageId s : context->input_storages) known |= s == use.storage;
+      for (const void* memory : context->input_memory) known |= memory == seen.memory;
       all_views &= known;
     }
     if (const auto* meta = torch::autograd::impl::get_autograd_meta(t); meta != nullptr && meta->grad_fn_) {
       const auto* node = meta->grad_fn_.get();
-      forward_of_.try_emplace(node_key(node->thread_id(), node->sequence_nr()), context->op);
+      ended.makes.push_back(node_key(node->thread_id(), node->sequence_nr()));
     }
-    outputs.push_back(std::move(use));
+    ended.outputs.push_back(std::move(seen));
   };
   if (!context->is_node) {
     const auto& results = fn.outputs();
@@ -358,39 +336,34 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
       }
     }
   }
-  record::Op& op = trace_.ops[context->op];
-  op.failed = info.is_op && !info.returns.empty() && fn.outputs().empty();
-  for (const Written& w : context->written) {
-    record::TensorUse use = op.inputs[w.input];
+  ended.failed = info.is_op && !info.returns.empty() && fn.outputs().empty();
+  for (Written& w : context->written) {
+    record::TensorUse& use = w.input.use;
     bool listed = false;
-    for (const auto& out : outputs) listed |= out.storage == use.storage && out.begin == use.begin && out.end == use.end;
+    for (const auto& out : ended.outputs) {
+      listed |= out.memory == w.input.memory && out.use.begin == use.begin && out.use.end == use.end;
+    }
     if (listed || w.dtype == sense::DType::kOther) continue;
     use.health = sense::full_scan_strided(w.data, w.sizes.data(), w.strides.data(), static_cast<int>(w.sizes.size()), w.dtype);
     use.first_bad = -1;
     bad |= !use.health.ok();
-    outputs.push_back(std::move(use));
+    ended.outputs.push_back(std::move(w.input));
   }
   // set_ hands over memory that was filled elsewhere (torch.load): nothing is computed.
-  op.is_view = (any && all_views && context->written.empty()) || info.name == "aten::set_";
-  for (const auto& in : op.inputs) inputs_nan |= in.health.nan != 0;
+  ended.is_view = (any && all_views && context->written.empty()) || info.name == "aten::set_";
   if (info.from_host && bad) {
     // torch.tensor(...): a mask is an intended constant; anything else is data that came in bad.
-    for (const auto& out : outputs) {
-      if (mask_like(out.health)) {
-        op.scalars.push_back({"data", "inf", out.health.neg_inf ? -HUGE_VAL : HUGE_VAL, true});
+    for (const auto& out : ended.outputs) {
+      const sense::Health& health = out.use.health;
+      if (mask_like(health)) {
+        ended.scalars.push_back({"data", "inf", health.neg_inf ? -HUGE_VAL : HUGE_VAL, true});
       } else {
-        op.phase = record::Phase::kData;
+        ended.phase = record::Phase::kData;
       }
     }
   }
-  op.outputs = std::move(outputs);
-  op.end_order = ++ends_;
-  if (bad && !op.is_view && context->call && !inputs_nan && captured_.size() < kMaxCaptures &&
-      captured_bytes_ + context->call_bytes < kMaxCapture) {
-    captured_bytes_ += context->call_bytes;
-    captured_[context->op] = std::move(context->call);
-    op.captured = true;
-  }
+  ended.captured = bad && !ended.is_view && context->call && !context->inputs_nan && keep_call(id, context);
+  sink_.end(context->token, std::move(ended));
 }
 
 }  // namespace finitude::observe
