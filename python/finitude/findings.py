@@ -20,7 +20,8 @@ def fingerprint(optimizer):
 
 
 def _facts(session, optimizer):
-    points = [{"loss": number(l), "grad": number(g), "lr": number(r)} for l, g, r in _native.history()]
+    ordinal = _native.window(optimizer)["ordinal"]
+    points = [{"loss": number(l), "grad": number(g), "lr": number(r)} for l, g, r in _native.history(ordinal)]
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
     lr, eps = group.get("lr", 0.0), group.get("eps", 0.0)
     scaler = session.scaler
@@ -31,7 +32,7 @@ def _facts(session, optimizer):
         "optimizer_eps": float(eps) if isinstance(eps, (int, float)) else 0.0,
         "half_parameters": any(p.dtype in (torch.float16, torch.bfloat16) for p in discover.parameters(optimizer)),
         "scaler_active": scaler is not None, "scale": float(scaler.get_scale()) if scaler is not None else 0.0,
-        "scaler_skips_in_row": session.scaler_skips_in_row.get(id(optimizer), (0, 0))[0],
+        "scaler_skips_in_row": session.scaler_skips.in_a_row(ordinal),
     }))
 
 

@@ -38,6 +38,44 @@ def _checked(path):
     return text, None
 
 
+def _killed_run(path):
+    """The file of steps in the directory of a run that wrote no report (it was killed, or is still running), or None."""
+    ring = os.path.join(path, "steps.ring")
+    return ring if os.path.isfile(ring) and not os.path.exists(os.path.join(path, "report.json")) else None
+
+
+def _is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _tell_of_killed(directory, path):
+    """What the steps say of a run without a report."""
+    import torch  # noqa: F401  the engine's libraries
+
+    from . import _native
+
+    try:
+        ring = _native.read_ring(path)
+    except ValueError as e:
+        sys.stderr.write(f"finitude: {path} cannot be read: {e}\n")
+        return EXIT_INPUT
+    steps = ring["steps"]
+    state = "is still running, or" if _is_alive(ring["pid"]) else "has ended without a report:"
+    print(f"{directory}: process {ring['pid']} {state} it was killed before it could write one")
+    print(f"{ring['overwritten'] + len(steps)} steps were recorded" + (", the last of them:" if steps else ""))
+    for s in steps[-5:]:
+        what = "" if s["applied"] else "   not applied"
+        print(f"  step {s['step']}   loss {s['loss']:.6g}   largest gradient {s['grad_absmax']:.4g}   lr {s['lr']:.4g}"
+              f"   {s['seconds']:.1f} s after the start{what}")
+    return 0
+
+
 def report(rest):
     paths, html, as_json = [], None, False
     i = 0
@@ -56,6 +94,8 @@ def report(rest):
     if len(paths) != 1:
         sys.stderr.write("usage: finitude report FILE|DIR [--html OUT] [--json]\n")
         return EXIT_USAGE
+    if killed := _killed_run(paths[0]):
+        return _tell_of_killed(paths[0], killed)
     text, code = _checked(paths[0])
     if text is None:
         return code

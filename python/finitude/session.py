@@ -21,10 +21,9 @@ class Session:
         self.target = target          # set in a second process: the step it is to explain
         self.holds = Holds()
         self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
-        self.skips_in_row = 0
-        self.last_bad_step = {}       # optimizer ordinal -> step of its last alarm
-        self.scaler_skips_in_row = {}
-        self.reruns_left = 3
+        self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips)
+        self.second_runs = _native.SecondRuns(config.on_alarm)
+        self.scaler_skips = _native.ScalerSkips()
         self.pending = None           # the alarm that the second run under way is to explain
         self.allowed = []
         self.saved = {}
@@ -32,8 +31,8 @@ class Session:
         self.damaged = set()          # ordinals of optimizers whose parameters or state are known to be bad
         self.scaler = None
         self.started_with = {}        # id(optimizer) -> largest parameter magnitude before its first step
-        self.explained = set()        # (sink kind, harmless): what a second run has explained once
         self.allowed_tensors = []
+        self.ring_open = False
         self.start = None             # how the program was started, where it can be started again
         self.pid = os.getpid()
         _native.set_undo_budget(config.undo_mb << 20)
@@ -60,7 +59,16 @@ class Session:
         install.watch_numpy()
         _native.watch_buffers([b for _, b in discover.buffers(optimizer)])
 
+    def _open_ring(self):
+        """The ring of steps, in the directory of the run: it tells the end of a run that was killed."""
+        if self.ring_open:
+            return
+        self.ring_open = True
+        directory = self.report.run_directory() if self.target is None else None
+        _native.open_ring(os.path.join(directory, "steps.ring") if directory else "")
+
     def first_seen(self, optimizer):
+        self._open_ring()
         if not _native.is_registered(optimizer):
             self._register(optimizer)
         self.started_with[id(optimizer)] = discover.largest_parameter(optimizer)
@@ -124,19 +132,16 @@ class Session:
         return True if verdict else None
 
     def _count_scaler_skip(self, optimizer, scaler):
-        step = _native.window(optimizer)["step"]
-        row, at = self.scaler_skips_in_row.get(id(optimizer), (0, step))
-        row = row + 1 if at == step else 1  # a step that was taken ends the row
-        self.scaler_skips_in_row[id(optimizer)] = (row, step)
-        scale = float(scaler.get_scale()) if scaler is not None else 0.0
-        if row > 20 or (scaler is not None and scale < 1):
-            window = _native.window(optimizer)
+        window = _native.window(optimizer)
+        scale = float(scaler.get_scale()) if scaler is not None else None
+        beyond, row = self.scaler_skips.on_skip(window["ordinal"], window["step"], scale)
+        if beyond:
             bad = [i for i, m in enumerate(window["marks"]) if m >= BAD]
             name = discover.names(optimizer)[bad[0]] if bad else "gradients"
             alarm = self.new_alarm(optimizer, "gradient", name)
-            alarm["text"] = f"GradScaler skipped {row} steps in a row (scale {scale:g}): the gradients overflow at any scale"
+            alarm["text"] = f"GradScaler skipped {row} step{'s' if row > 1 else ''} in a row" + (
+                f" and its scale is down to {scale:g}: the gradients overflow at every scale so far" if scale is not None else "")
             alarm["cause"] = {"class": "loss-scale-misuse", "confidence": "likely", "experiments": [], "text": alarm["text"]}
-            self.scaler_skips_in_row.pop(id(optimizer))
             self.act(optimizer, alarm, None, rerun_wanted=False)
 
     def on_window(self, optimizer):
@@ -146,41 +151,40 @@ class Session:
         if self.pending is not None:
             return self._second_run_ended(optimizer)
         window = _native.window(optimizer)
-        bad = [i for i, m in enumerate(window["marks"]) if m >= BAD]
-        losses = [l for l in window["losses"] if l["bad"] and l["owned"]]
-        if (bad or losses or window["written_bad"]) and window["ordinal"] not in self.damaged:
-            if sinks := damage.sinks(self, optimizer):
-                return damage.found_late(self, optimizer, window, sinks)
-        if window["norm_overflow"] and not bad:
+        verdict = _native.window_verdict(optimizer, False)
+        if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in self.damaged:
+            if found := damage.sinks(self, optimizer):
+                return damage.found_late(self, optimizer, window, found)
+        if verdict["norm_overflow"]:
             self.advise("clipping", window["step"], "the gradient norm overflowed though every gradient is finite; clipping by "
-                         "it set the gradients to zero", {"class": "clipping", "confidence": "likely", "experiments": [],
-                                                          "text": "the norm of finite gradients overflowed"})
-        if not bad and not losses and _native.buffers_turned_nan():
-            sinks = [("buffer", n, b) for n, b in discover.persistent_buffers(optimizer)
-                     if (found := _native.statistics(b)) and found["nan"]]
-            if sinks:
-                alarm = self.new_alarm(optimizer, "buffer", sinks[0][1])
-                alarm["text"] = f"the buffer {sinks[0][1]} took in {count_text(sinks[0][2])}; loss and gradients are finite"
-                return self.act(optimizer, alarm, sinks)
-        if not bad and not losses and not window["laundered"] and not window["norm_overflow"]:
+                        "it set the gradients to zero", {"class": "clipping", "confidence": "likely", "experiments": [],
+                                                         "text": "the norm of finite gradients overflowed"})
+        if verdict["kind"] != "alarm" and _native.buffers_turned_nan():
+            if found := sinks_of.bad_buffers(optimizer):
+                alarm = self.new_alarm(optimizer, "buffer", found[0][1])
+                alarm["text"] = f"the buffer {found[0][1]} took in {count_text(found[0][2])}; loss and gradients are finite"
+                return self.act(optimizer, alarm, found)
+        if verdict["kind"] == "nothing":
             return None
-        if not bad and (not losses or all(l["gradients_were_bad"] for l in losses)):
-            times = max(1, window["dropped"]) if losses or not window["norm_overflow"] else 0
-            for _ in range(times):
+        if verdict["kind"] == "handled-by-script":
+            for _ in range(verdict["times"]):
                 _native.add_handled(1)
                 self.advise("handled-by-script", window["step"],
-                             "gradients that were not finite after backward were zeroed, replaced or dropped by the script")
+                            "gradients that were not finite after backward were zeroed, replaced or dropped by the script")
             _native.consume_losses(optimizer)
             return None
+        return self._on_bad_window(optimizer, window, verdict)
+
+    def _on_bad_window(self, optimizer, window, verdict):
+        bad = [i for i, m in enumerate(window["marks"]) if m >= BAD]
+        losses = [l for l in window["losses"] if l["bad"] and l["owned"]]
         names = discover.names(optimizer)
         params = discover.parameters(optimizer)
         sinks = [("gradient", names[i], params[i].grad) for i in bad if params[i].grad is not None]
-        kind, name = ("loss", "loss") if losses else ("gradient", names[bad[0]])
-        if not losses and any(l["grad_bad"] for l in window["losses"]):
-            name = "grad_output"
-        alarm = self.new_alarm(optimizer, kind, name)
-        alarm["harmless"] = bool(losses) and not bad
-        alarm["micro_batch"] = losses[0]["micro_batch"] if losses else 0
+        name = "loss" if losses else "grad_output" if verdict["is_grad_output"] else names[bad[0]]
+        alarm = self.new_alarm(optimizer, verdict["sink"], name)
+        alarm["harmless"] = verdict["harmless"] and window["ordinal"] not in self.damaged
+        alarm["micro_batch"] = verdict["micro_batch"]
         alarm["loss"] = number(float(window["losses"][-1]["value"])) if window["losses"] else None
         alarm["gradients"] = {
             "bad": [{"name": n, **{k: s[k] for k in ("nan", "inf", "numel")}} for _, n, g in sinks[:64]
@@ -209,18 +213,21 @@ class Session:
     def new_alarm(self, optimizer, kind, name, step=None):
         self.scaler = discover.scaler_of(optimizer) or self.scaler
         window = _native.window(optimizer)
+        if window["ordinal"] in self.damaged and not damage.sinks(self, optimizer):
+            self.damaged.discard(window["ordinal"])  # the script put them right, from a checkpoint perhaps
+        weights = "damaged" if window["ordinal"] in self.damaged else "clean"
         return {
             "step": window["step"] if step is None else step, "micro_batch": 0, "rank": 0,
-            "optimizer": type(optimizer).__name__, "sink": {"kind": kind, "name": name}, "weights": "clean",
+            "optimizer": type(optimizer).__name__, "sink": {"kind": kind, "name": name}, "weights": weights,
             "rerun": "not-run", "rerun_by": "none", "rerun_verified": False, "rerun_text": "", "births": [],
             "cause": {"class": "unknown", "confidence": "possible", "text": "the step was not run again", "experiments": []},
             "fix": None, "capsule": None, "harmless": False, "text": "", "loss": None, "path": [],
-            "policy": self.config.on_alarm, "history": self._history(),
+            "policy": self.config.on_alarm, "history": self._history(window["ordinal"]),
         }
 
     @staticmethod
-    def _history():
-        points = _native.history()
+    def _history(ordinal):
+        points = _native.history(ordinal)
         return {"loss": [number(p[0]) for p in points], "grad_absmax": [number(p[1]) for p in points]}
 
     def advise(self, kind, step, text, cause=None):
@@ -228,17 +235,10 @@ class Session:
             self.report.advisories.append({"kind": kind, "step": step, "text": text, "births": [], "cause": cause})
 
     def act(self, optimizer, alarm, sinks, written=False, at_start=False, rerun_wanted=True, undone=False, earlier=False):
-        policy = self.config.on_alarm
         alarm["optimizer_ordinal"] = _native.window(optimizer)["ordinal"]
-        what = (alarm["sink"]["kind"], alarm["harmless"])
-        goes_on = alarm["harmless"] or policy not in ("stop", "raise")
-        # Whether a birth is allowed is known only once it is explained.
-        fresh = bool(self.allowed or self.allowed_tensors) or self.reruns_left > 0 and not (goes_on and what in self.explained)
         traced = self.config.level == "trace" and not written and not at_start
-        if rerun_wanted and policy != "raise" and (fresh or traced):
-            if not traced:
-                self.reruns_left -= 1
-            self.explained.add(what)
+        allowances = bool(self.allowed or self.allowed_tensors)
+        if rerun_wanted and self.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], allowances, traced):
             in_window = not (written or at_start or earlier)
             if in_window and rewind.try_trace(self, optimizer, alarm, sinks):
                 pass
@@ -259,27 +259,19 @@ class Session:
         return self._conclude(optimizer, alarm["alarm"])
 
     def _conclude(self, optimizer, alarm, written=False, undone=False):
-        policy = self.config.on_alarm
         ordinal = alarm.pop("optimizer_ordinal", 0)
-        if alarm["step"] != self.last_bad_step.get(ordinal, -2) + 1:
-            self.skips_in_row = 0
-        self.last_bad_step[ordinal] = alarm["step"]
         if self.saved:
             alarm["saved"] = dict(self.saved)
         if self._is_allowed(alarm):
             self.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
             return None
         self.report.alarms.append(alarm)
-        self.skips_in_row += 1
-        if alarm["harmless"] and policy in ("stop", "raise") and self.skips_in_row <= self.config.max_skips:
-            action = "warn"
-        elif policy in ("skip", "rollback") and self.skips_in_row > self.config.max_skips:
-            action = "stop"
-        elif policy == "rollback" and alarm["weights"] == "damaged":
+        action = self.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])
+        if action == "rollback" and alarm["weights"] == "damaged":
             action = "stop"
             alarm["text"] += "; there is no copy to roll back to (--undo-mb)"
-        else:
-            action = "skip" if policy == "rollback" else policy
+        elif action == "rollback":
+            action = "skip"
         skipped = "the step was undone" if undone else "reported, the step is applied" if written else "the step was left out"
         stopped = "the step was undone, stopped" if undone else "stopped"
         alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)

@@ -12,9 +12,13 @@ def of_optimizer(optimizer):
     names, params = discover.names(optimizer), discover.parameters(optimizer)
     sinks = [("gradient", n, p.grad) for n, p in zip(names, params) if p.grad is not None and not _native.is_finite(p.grad)]
     if not sinks:
-        sinks = [("buffer", n, b) for n, b in discover.persistent_buffers(optimizer)
-                 if (found := _native.statistics(b)) and found["nan"]]
+        sinks = bad_buffers(optimizer)
     return sinks
+
+
+def bad_buffers(optimizer):
+    return [("buffer", n, b) for n, b in discover.persistent_buffers(optimizer)
+            if (found := _native.statistics(b)) and found["nan"]]
 
 
 def watched_optimizers():

@@ -179,6 +179,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (has_closure(args[1], args[2])) return call_cold("on_closure", optimizer, args[1], args[2]);
   if (is_found_inf(optimizer)) {
     ++l.counters.scaler_skips;
+    record_step(*entry, {}, entry->lr, record::kStepScalerSkip);
     PyObject* r = call_cold("on_scaler_skip", optimizer);
     if (r == nullptr) return nullptr;
     Py_DECREF(r);
@@ -196,6 +197,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     const bool again = r != nullptr && r != Py_None && r != Py_True;  // the same step runs a second time
     if (r == nullptr || r != Py_None) {
       if (!again) {
+        record_step(*entry, verdict, lr, record::kStepVetoed | record::kStepAlarm);
         ++l.counters.vetoes;
         ++l.counters.steps;
         ++entry->step;
@@ -358,6 +360,7 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   PyObject* result = PyObject_Vectorcall(l.original_scaler_step, args, static_cast<size_t>(nargs), kwnames);
   if (result == nullptr || entry->step != step || l.counters.scaler_skips != skips) return result;
   ++l.counters.scaler_skips;
+  record_step(*entry, {}, entry->lr, record::kStepScalerSkip);
   PyObject* r = call_cold("on_scaler_step", args[1], args[0], Py_True);
   close_window(*entry);
   if (r == nullptr) Py_CLEAR(result);

@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "record/ring_posix.h"
 
 namespace finitude::bindings {
 
@@ -70,8 +71,6 @@ struct Counters {
                 python_calls = 0, post_hooks = 0, vetoes = 0, losses = 0;
 };
 
-struct HistoryPoint { double loss = 0, grad_absmax = 0, lr = 0; };
-
 struct Live {
   bool on = false;
   PyObject* cold = nullptr;          // finitude._cold: the Python side of rare events
@@ -92,9 +91,7 @@ struct Live {
   std::uint64_t target_first = 0, target_step = 0;  // traced from the first; steps between are looked at when written
   int depth = 0;                     // of nested engine calls
   int closure_depth = 0;
-  static constexpr std::size_t kHistory = 32;
-  HistoryPoint history[kHistory];
-  std::uint64_t history_count = 0;
+  std::unique_ptr<record::RingWriter> ring;  // the last steps; survives the process where it has a file
 };
 
 Live& live();

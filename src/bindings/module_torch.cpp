@@ -4,10 +4,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bindings/core_python.h"
 #include "bindings/live_torch.h"
 #include "bindings/loader_torch.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/stack_torch.h"
+#include "bindings/verdict_torch.h"
 #include "bindings/window_torch.h"
 #include "bindings/written_torch.h"
 #include "explain/explain.h"
@@ -90,7 +92,7 @@ py::dict window(py::handle optimizer) {
   for (const GradMark& m : e.marks) marks.append(static_cast<int>(m.state));
   out["marks"] = marks;
   for (const LossNote& n : live().losses) {
-    if (n.serial <= e.window_start || n.in_closure) continue;
+    if (!in_window(e, n)) continue;
     py::dict d;
     d["serial"] = n.serial;
     d["value"] = n.value;
@@ -99,11 +101,7 @@ py::dict window(py::handle optimizer) {
     d["grad_bad"] = n.grad_bad;
     d["micro_batch"] = n.micro_batch;
     d["gradients_were_bad"] = n.gradients_were_bad;
-    bool owned = false;
-    for_each_parameter(optimizer.ptr(), [&](std::uint32_t, PyObject* p) {
-      owned |= THPVariable_Check(p) && n.leaves.contains(THPVariable_Unpack(p).unsafeGetTensorImpl());
-    });
-    d["owned"] = owned || !n.bad;
+    d["owned"] = owns(e, n);
     losses.append(d);
   }
   out["losses"] = losses;
@@ -113,10 +111,7 @@ py::dict window(py::handle optimizer) {
 void consume_losses(py::handle optimizer) {
   OptimizerEntry& e = entry_of(optimizer);
   for (LossNote& n : live().losses) {
-    if (n.serial <= e.window_start) continue;
-    for_each_parameter(optimizer.ptr(), [&](std::uint32_t, PyObject* p) {
-      if (THPVariable_Check(p) && n.leaves.contains(THPVariable_Unpack(p).unsafeGetTensorImpl())) n.consumed = true;
-    });
+    if (n.serial > e.window_start && n.bad && owns(e, n)) n.consumed = true;
   }
 }
 
@@ -145,15 +140,42 @@ py::dict counters() {
   return d;
 }
 
-py::list history() {
-  const Live& l = live();
-  py::list out;
-  const std::uint64_t first = l.history_count > Live::kHistory ? l.history_count - Live::kHistory : 0;
-  for (std::uint64_t i = first; i < l.history_count; ++i) {
-    const HistoryPoint& h = l.history[i % Live::kHistory];
-    out.append(py::make_tuple(h.loss, h.grad_absmax, h.lr));
+// window_verdict(optimizer, buffers_turned_nan): what decide::judge makes of the window.
+py::dict window_verdict(py::handle optimizer, bool buffers_turned_nan) {
+  using Kind = decide::Verdict::Kind;
+  const decide::Verdict v = verdict_of(entry_of(optimizer), buffers_turned_nan);
+  py::dict d;
+  d["kind"] = v.kind == Kind::kAlarm ? "alarm" : v.kind == Kind::kHandledByScript ? "handled-by-script" : "nothing";
+  d["sink"] = std::string(decide::report_word(v.sink));
+  d["is_grad_output"] = v.sink == decide::SinkKind::kGradOutput;
+  d["harmless"] = v.harmless;
+  d["micro_batch"] = v.micro_batch;
+  d["times"] = v.times;
+  d["norm_overflow"] = v.norm_overflow_advisory;
+  return d;
+}
+
+// history(ordinal): (loss, gradient absmax, learning rate) of the last applied steps of that optimizer, oldest first.
+py::list history(std::uint32_t ordinal) {
+  constexpr std::size_t kPoints = 32;
+  record::RingContents ring;
+  std::string error;
+  std::vector<py::tuple> points;
+  if (live().ring && live().ring->on() && record::read_ring(live().ring->bytes(), &ring, &error)) {
+    for (auto it = ring.records.rbegin(); it != ring.records.rend() && points.size() < kPoints; ++it) {
+      if (it->optimizer != ordinal || (it->flags & record::kStepApplied) == 0) continue;
+      points.push_back(py::make_tuple(it->loss, it->grad_absmax, it->lr));
+    }
   }
+  py::list out;
+  for (auto it = points.rbegin(); it != points.rend(); ++it) out.append(*it);
   return out;
+}
+
+// open_ring(path): the ring of steps in that file, or in memory where there is none. Returns why not, or "".
+std::string open_ring(const std::string& path) {
+  live().ring = std::make_unique<record::RingWriter>(path);
+  return live().ring->why_no_file();
 }
 
 double as_double(const json& j, const char* key, double fallback) {
@@ -253,7 +275,7 @@ PYBIND11_MODULE(_native, m) {
     l.counters = Counters();
     for (const auto& entry : l.optimizers) close_window(*entry);
     l.losses.clear();
-    l.history_count = 0;
+    l.ring.reset();
     loader_log().forget();
     forget_window_start();
   });
@@ -269,6 +291,10 @@ PYBIND11_MODULE(_native, m) {
   m.def("add_handled", [](std::uint64_t n) { live().counters.handled_by_script += n; });
   m.def("add_scaler_skip", [] { ++live().counters.scaler_skips; });
   m.def("history", &history);
+  m.def("window_verdict", &window_verdict);
+  m.def("open_ring", &open_ring);
+  m.def("let_go_of_ring", [] { if (live().ring) live().ring->let_go(); });
+  define_core(m);
   m.def("scan_before_write", [](py::handle p) { if (live().on) scan_before_write(p.ptr()); });
   m.def("note_scaled_loss", &note_scaled_loss);
   m.def("enter_closure", [] { ++live().closure_depth; });

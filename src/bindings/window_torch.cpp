@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "bindings/rewind_torch.h"
@@ -312,14 +313,21 @@ void close_window(OptimizerEntry& entry) {
   observe::Tracer::get().set_micro_batch(0);
 }
 
+void record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, double lr, std::uint32_t flags) noexcept {
+  if (!live().ring) return;
+  double loss = 0;
+  for (const LossNote& note : live().losses) {
+    if (note.serial > entry.window_start) loss = note.value;
+  }
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  live().ring->push({entry.step, entry.ordinal, flags, loss, verdict.grad_absmax, lr,
+                     static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count())});
+}
+
 void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook) {
   Live& l = live();
   ++l.counters.steps;
-  double loss = 0;
-  for (const LossNote& note : l.losses) {
-    if (note.serial > entry.window_start) loss = note.value;
-  }
-  l.history[l.history_count++ % Live::kHistory] = {loss, verdict.grad_absmax, lr};
+  record_step(entry, verdict, lr, record::kStepApplied);
   // The optimizer's own arithmetic can make a NaN here; a healthy step of a torch.optim class is not looked at again.
   const bool odd = !(std::isfinite(lr)) || (entry.lr > 0 && lr > 2 * entry.lr) || entry.step < 2 ||
                    verdict.grad_absmax > 1.8e19;

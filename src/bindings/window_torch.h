@@ -25,6 +25,8 @@ void after_backward();
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict);
 // `may_hook`: false where torch is walking over the optimizer's hooks already.
 void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook = true);
+// One record into the ring of steps (record::StepFlags), before the window is closed.
+void record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, double lr, std::uint32_t flags) noexcept;
 // After the step that `commit_window` let through: the next window starts here where the step could be undone.
 void finish_commit(OptimizerEntry& entry);
 void close_window(OptimizerEntry& entry);

@@ -1,0 +1,86 @@
+#include "bindings/core_python.h"
+
+#include "decide/policy.h"
+#include "decide/scaler.h"
+#include "record/ring_posix.h"
+
+namespace py = pybind11;
+
+namespace finitude::bindings {
+namespace {
+
+decide::Policy policy_of(const std::string& name) {
+  const auto policy = decide::parse_policy(name);
+  if (!policy) throw py::value_error("unknown policy: " + name);
+  return *policy;
+}
+
+const char* word(decide::Action action) {
+  switch (action) {
+    case decide::Action::kApply: return "warn";
+    case decide::Action::kSkip: return "skip";
+    case decide::Action::kRollBack: return "rollback";
+    case decide::Action::kStop: return "stop";
+    case decide::Action::kRaise: return "raise";
+  }
+  return "stop";
+}
+
+decide::SinkKind sink_of(const std::string& kind) {
+  for (const auto sink : {decide::SinkKind::kLoss, decide::SinkKind::kGradient, decide::SinkKind::kParameter,
+                          decide::SinkKind::kState, decide::SinkKind::kBuffer}) {
+    if (decide::report_word(sink) == kind) return sink;
+  }
+  throw py::value_error("unknown sink: " + kind);
+}
+
+py::dict read_ring(const std::string& path) {
+  record::RingContents contents;
+  std::string error;
+  if (!record::read_ring_file(path, &contents, &error)) throw py::value_error(error);
+  py::list steps;
+  for (const record::StepRecord& r : contents.records) {
+    py::dict d;
+    d["step"] = r.step;
+    d["optimizer"] = r.optimizer;
+    d["applied"] = (r.flags & record::kStepApplied) != 0;
+    d["loss"] = r.loss;
+    d["grad_absmax"] = r.grad_absmax;
+    d["lr"] = r.lr;
+    d["seconds"] = static_cast<double>(r.time_ns - contents.started_ns) * 1e-9;
+    steps.append(d);
+  }
+  py::dict out;
+  out["pid"] = contents.pid;
+  out["started"] = static_cast<double>(contents.started_unix_ns) * 1e-9;
+  out["steps"] = steps;
+  out["overwritten"] = contents.overwritten;
+  return out;
+}
+
+}  // namespace
+
+void define_core(py::module_& m) {
+  py::class_<decide::PolicyMachine>(m, "PolicyMachine")
+      .def(py::init([](const std::string& policy, std::uint32_t max_skips) {
+        return decide::PolicyMachine(policy_of(policy), max_skips);
+      }))
+      .def("on_alarm", [](decide::PolicyMachine& self, std::uint32_t optimizer, std::uint64_t step, bool harmless) {
+        return word(self.on_alarm(optimizer, step, harmless));
+      });
+  py::class_<decide::SecondRuns>(m, "SecondRuns")
+      .def(py::init([](const std::string& policy) { return decide::SecondRuns(policy_of(policy)); }))
+      .def("take", [](decide::SecondRuns& self, const std::string& sink, bool harmless, bool has_allowances, bool is_traced) {
+        return self.take(sink_of(sink), harmless, has_allowances, is_traced);
+      });
+  py::class_<decide::ScalerSkips>(m, "ScalerSkips")
+      .def(py::init<>())
+      .def("on_skip", [](decide::ScalerSkips& self, std::uint32_t optimizer, std::uint64_t step, const py::object& scale) {
+        const auto verdict = self.on_skip(optimizer, step, scale.is_none() ? std::nullopt : std::optional(scale.cast<double>()));
+        return py::make_tuple(verdict.alarm, verdict.in_a_row);
+      })
+      .def("in_a_row", &decide::ScalerSkips::in_a_row);
+  m.def("read_ring", &read_ring);
+}
+
+}  // namespace finitude::bindings

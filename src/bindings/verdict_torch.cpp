@@ -1,0 +1,42 @@
+#include "bindings/verdict_torch.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "bindings/window_torch.h"
+
+namespace finitude::bindings {
+
+bool in_window(const OptimizerEntry& entry, const LossNote& note) noexcept {
+  return note.serial > entry.window_start && !note.in_closure;
+}
+
+bool owns(OptimizerEntry& entry, const LossNote& note) {
+  if (!note.bad) return true;  // whose a finite loss is, is not kept
+  bool owned = false;
+  for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
+    owned |= THPVariable_Check(p) && note.leaves.contains(THPVariable_Unpack(p).unsafeGetTensorImpl());
+  });
+  return owned;
+}
+
+decide::Verdict verdict_of(OptimizerEntry& entry, bool buffers_turned_nan) {
+  std::vector<decide::LossFact> losses;
+  for (const LossNote& note : live().losses) {
+    if (!in_window(entry, note)) continue;
+    losses.push_back({note.bad && !note.consumed, owns(entry, note), note.grad_bad, note.gradients_were_bad, note.micro_batch});
+  }
+  decide::WindowFacts facts;
+  facts.losses = losses;
+  for (const GradMark& mark : entry.marks) {
+    facts.bad_gradients += mark.state > GradMark::kClean;
+    facts.clean_gradients += mark.state == GradMark::kClean;
+  }
+  facts.parameters = static_cast<std::uint32_t>(entry.marks.size());
+  facts.laundered = entry.laundered ? 1 : 0;
+  facts.dropped = entry.dropped;
+  facts.norm_overflow = entry.norm_overflow;
+  facts.buffers_turned_nan = buffers_turned_nan;
+  return decide::judge(facts);
+}
+
+}  // namespace finitude::bindings

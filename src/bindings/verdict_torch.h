@@ -1,0 +1,18 @@
+// The facts of an open window, put together for decide::judge.
+#pragma once
+
+#include <vector>
+
+#include "bindings/live_torch.h"
+#include "decide/window.h"
+
+namespace finitude::bindings {
+
+// Is this loss one of the window, and does the optimizer own a gradient below it?
+bool in_window(const OptimizerEntry& entry, const LossNote& note) noexcept;
+bool owns(OptimizerEntry& entry, const LossNote& note);
+
+// GIL held. `buffers_turned_nan`: a persistent buffer holds a NaN that was not there when the window began.
+decide::Verdict verdict_of(OptimizerEntry& entry, bool buffers_turned_nan);
+
+}  // namespace finitude::bindings
