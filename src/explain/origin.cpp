@@ -89,7 +89,7 @@ Step step_sum(const Trace& trace, const Op& op, const std::string& name, double 
       return through(variable.tensor, value, EdgeKind::kCancelled);
   }
   const bool all_zero = self.zeros() > 0 && (!other || other.zeros() > 0);
-  return through(edge == 0 && all_zero ? self.tensor : nullptr, 0, EdgeKind::kCancelled);
+  return through(edge == 0 && all_zero ? self.tensor : nullptr, 0, edge == 0 ? EdgeKind::kCancelled : EdgeKind::kGiven);
 }
 
 Step step_back(const Trace& trace, const Op& op, double edge) {

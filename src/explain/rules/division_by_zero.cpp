@@ -17,11 +17,30 @@ std::string what_is_zero(const Scene& s, const Point& point) {
   if (one_of(name, {"norm", "linalg_vector_norm"})) return ": the norm of a zero vector";
   if (one_of(name, {"amax", "max", "abs"})) return ": the largest magnitude of an all-zero tensor";
   if (one_of(name, {"std", "var", "sqrt"})) return ": a spread of zero";
-  if (one_of(name, {"count_nonzero"}) ||
+  // Through conversions: a count is made of integers or booleans.
+  const bool counts = one_of(name, {"count_nonzero", "bincount"}) ||
+                      (one_of(name, {"sum", "scatter_add", "index_add"}) && !s.trace.ops[made].inputs.empty() &&
+                       s.trace.ops[made].inputs[0].dtype == sense::DType::kOther);
+  if (counts ||
       (name == "sum" && s.trace.ops[made].inputs.size() == 1 &&
        s.trace.ops[made].inputs[0].health.zero == s.trace.ops[made].inputs[0].health.numel))
     return ": a count or sum over nothing";
   return {};
+}
+
+// What to do about it depends on what the denominator is.
+std::string fix_for(const std::string& what, const Point& point) {
+  if (what.find("norm of") != std::string::npos) return "F.normalize, or an epsilon added to the norm";
+  if (what.find("spread") != std::string::npos) return "add an epsilon to the variance, e.g. (var + eps).sqrt()";
+  if (what.find("count") != std::string::npos) return "clamp the denominator, .clamp(min=1) for a count";
+  return point.operand.numel() <= 1 ? "add an epsilon to the denominator, or leave such a batch out"
+                                    : "clamp the denominator or add an epsilon to it";
+}
+
+// The rows of the birth are those of its output: they are told only where the denominator has the same.
+bool has_rows_of_output(const Operand& operand, const record::TensorUse& output) {
+  return operand.tensor && !operand.tensor->shape.empty() && !output.shape.empty() &&
+         operand.tensor->shape[0] == output.shape[0];
 }
 
 class DivisionByZero : public Rule {
@@ -41,10 +60,11 @@ class DivisionByZero : public Rule {
     const auto* bad = bad_output(*s.first);
     const bool zero_over_zero = bad->health.nan > 0;
     std::string text = zero_over_zero ? "0 / 0" : "division by zero";
-    text += what_is_zero(s, *point) + " (the denominator holds " + zeros_of(point->operand) +
-            (s.culprit == s.birth.op ? at_rows(s.birth) : "") + ")" + hidden_by(s);
-    std::string fix = point->operand.numel() <= 1 ? "clamp the denominator, e.g. .clamp(min=1) for a count"
-                                                  : "clamp the denominator or add an epsilon to it";
+    const bool rows = s.culprit == s.birth.op && has_rows_of_output(point->operand, *bad);
+    const std::string what = what_is_zero(s, *point);
+    text += what + " (the denominator holds " + zeros_of(point->operand) + (rows ? at_rows(s.birth) : "") + ")" +
+            hidden_by(s);
+    std::string fix = fix_for(what, *point);
     if (s.birth.absorbed_by != record::kNone || s.backward)
       fix += ", before the division: a mask after it does not protect the gradient";
     Finding result = finding(s, "division-by-zero", kScorePoint, text, fix);

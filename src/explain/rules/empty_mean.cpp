@@ -38,7 +38,6 @@ class EmptyMean : public Rule {
       Finding result = finding(s, "division-by-zero", kScoreOneMeaning, text, fix);
       Probe probe(s, id);
       probe.in_float64(false);
-      probe.again();
       probe.conclude(result, true);
       return result;
     }

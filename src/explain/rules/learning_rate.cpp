@@ -98,6 +98,8 @@ class LearningRate : public Rule {
     text += "; " + s.first->name + " overflows as a result";
     Finding result = finding(s, "learning-rate", kScoreRange + 60, text,
                              "lower the learning rate, add warm-up, or clip gradients");
+    result.fix_file.clear();  // the line of the birth is not where the learning rate is set
+    result.fix_line = 0;
     Probe probe(s, s.culprit);
     if (excess->dtype != sense::DType::kFloat64) probe.in_float64(true);
     probe.conclude(result, true);

@@ -38,6 +38,10 @@ std::string fix_for(const Scene& s, const Point& point, const std::string& cause
     fix = "F.log_softmax(logits, dim), or F.cross_entropy on the logits";
   else if (cause.find("sigmoid") != std::string::npos)
     fix = "F.binary_cross_entropy_with_logits on the logits, or F.logsigmoid";
+  else if (point.edge < 0)
+    fix = "clamp the argument of log1p above -1, e.g. clamp(min=-1 + 1e-6)";
+  else if (point.edge > 0)
+    fix = "clamp the argument into (0, 1), or logit(eps=1e-6)";
   else if (point.arg == "other")
     fix = "clamp the second argument above zero";
   else
