@@ -10,7 +10,7 @@
 
 namespace finitude::observe {
 
-sense::DType dtype_of(const caffe2::TypeMeta& meta) noexcept {
+sense::DType dtype_of(caffe2::TypeMeta meta) noexcept {
   using sense::DType;
   if (!meta.isScalarType()) return DType::kOther;
   switch (meta.toScalarType()) {

@@ -19,7 +19,8 @@ struct TensorView {
   bool contiguous = false;
 };
 
-sense::DType dtype_of(const caffe2::TypeMeta& meta) noexcept;
+// By value: toScalarType is not const in every supported torch.
+sense::DType dtype_of(caffe2::TypeMeta meta) noexcept;
 
 // False where there is no memory of our kind to read: undefined, not on the CPU, meta, fake, sparse, quantised, nested,
 // a Python subclass with its own dispatch, or storage that is not allocated. A torch.func wrapper shows what it wraps. Integer tensors are
