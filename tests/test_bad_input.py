@@ -236,8 +236,8 @@ def test_a_broken_pyproject_file_of_other_tools_is_their_business(tmp_path):
 
 # A debugger or coverage tool set by the script sees the same lines of it as without us, and no healthy step runs ours.
 TRACED = """
-import os, sys
-OURS = os.sep + "finitude" + os.sep
+import importlib.util, os, sys
+OURS = importlib.util.find_spec("finitude").submodule_search_locations[0] + os.sep
 lines, ours, step = [], [], 0
 def tracer(frame, event, arg):
     if OURS in frame.f_code.co_filename: ours.append(step)
