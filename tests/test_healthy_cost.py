@@ -227,7 +227,7 @@ def counted(tmp_path_factory):
     orders |= {"peak-off": ["peak", False, False, True], "peak-kept": ["peak", False, True, True],
                "peak-module": ["peak", True, False, True], "peak-bare": ["peak", True, False, False]}
     done = subprocess.run([sys.executable, os.path.abspath(__file__), str(folder)], cwd=folder, input=json.dumps(orders),
-                          env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120)
+                          env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=400)
     found = {}
     for name in orders:
         assert (folder / f"{name}.json").exists(), f"{name} did not end well\n{done.stderr}"

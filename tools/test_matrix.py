@@ -25,7 +25,7 @@ BEGIN, END = "<!-- table: written by tools/test_matrix.py -->", "<!-- end of tab
 DEFAULT_PAIRS = ("3.10:2.13.0", "3.12:2.13.0", "3.13:2.13.0", "3.11:2.7.1")
 TORCH_DEPENDENCIES = "filelock typing_extensions sympy networkx jinja2 fsspec numpy setuptools".split()
 BUILD_JOBS = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2")  # a torch file takes about 1 GB to compile
-TEST_DEPENDENCIES = "scikit-build-core pytest hypothesis jsonschema scikit-learn tqdm".split()
+TEST_DEPENDENCIES = "scikit-build-core pytest hypothesis jsonschema scikit-learn tqdm tomli;python_version<'3.11'".split()
 
 
 def find_python(version):
@@ -79,7 +79,8 @@ def try_pair(python, version, torch, folder):
         "PATH": f"{venv_python.parent}:{os.environ['PATH']}",
         "CMAKE_BUILD_PARALLEL_LEVEL": BUILD_JOBS,
     }
-    build = ["--no-build-isolation", "--no-deps", "--force-reinstall", f"-Cbuild-dir={folder / 'cmake'}", "."]
+    build_folder = f"--config-settings=build-dir={folder / 'cmake'}"  # -C came with pip 23.1, Python 3.10 brings 23.0
+    build = ["--no-build-isolation", "--no-deps", "--force-reinstall", build_folder, "."]
     if not run("extension", [*pip, *build], log, env=environment):
         return "failed: build"
     load = [venv_python, "-c", "import torch, finitude._native"]
