@@ -1,5 +1,6 @@
 """Everything that differs between versions of Python and torch, in one place (C++: src/bindings/python_compat.h)."""
 
+import re
 import sys
 
 PYTHON_RANGE = ((3, 10), (3, 13))
@@ -7,9 +8,9 @@ TORCH_RANGE = ((2, 7), (2, 13))
 
 
 def torch_version(text):
-    """(major, minor) of a version such as '2.13.0+cpu'."""
-    parts = text.split("+")[0].split(".")
-    return int(parts[0]), int(parts[1])
+    """(major, minor) of a version such as '2.13.0+cpu'; (0, 0) of what cannot be read as one."""
+    found = re.match(r"(\d+)\.(\d+)", text)
+    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
 
 
 def out_of_range(torch_text):
@@ -21,6 +22,20 @@ def out_of_range(torch_text):
     if not TORCH_RANGE[0] <= minor <= TORCH_RANGE[1]:
         return f"torch {torch_text} is outside the supported range 2.7 to 2.13"
     return None
+
+
+def built_for_another(torch_text):
+    """Why the extension may not be loaded with this torch, in one line; None if it may.
+
+    Between minor versions torch's C++ classes change their layout: the extension may load and then read wrong memory.
+    """
+    try:
+        from ._built_for import TORCH
+    except ImportError:  # used from a source tree
+        return None
+    if torch_version(TORCH) == torch_version(torch_text):
+        return None
+    return f"the engine was built for torch {TORCH}, and this is torch {torch_text} (install finitude again)"
 
 
 def clip_hook_names():

@@ -1,6 +1,7 @@
 """`finitude run`: watch a program from its first line to its last, then report."""
 
 import functools
+import json
 import os
 import random
 import signal
@@ -36,8 +37,26 @@ def restore_seeds(seeds):
         numpy.random.set_state((kind, numpy.array(keys, dtype="uint32"), position, has_gauss, cached))
 
 
-def _unwatched(why):
+def _unwatched(settings, target, command, why):
+    """Says why, and writes it as the report at once: nothing of ours is left that could do so at the end."""
     sys.stderr.write(f"finitude: {why}; the program runs unwatched.\n")
+    if not settings.report:
+        return
+    document = {
+        "schema": 1, "outcome": "unwatched", "reason": why, "python": sys.version.split()[0], "command": list(command),
+        "script": target,
+        "watched": dict.fromkeys(
+            ("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script"), 0
+        ),
+        "alarms": [], "advisories": [],
+    }
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(settings.report)), exist_ok=True)
+        with open(settings.report, "w", encoding="utf-8") as f:
+            json.dump(document, f, indent=1)
+            f.write("\n")
+    except OSError as e:
+        sys.stderr.write(f"finitude: warning: cannot write {settings.report}: {e.strerror}\n")
 
 
 def main(settings, is_module, target, arguments, command):
@@ -67,29 +86,22 @@ def main(settings, is_module, target, arguments, command):
 
 
 def _watch(settings, is_module, target, command):
-    try:
-        import torch
-    except ImportError as e:
-        _unwatched(f"torch cannot be imported ({e})")
-        return None
-    from . import compat
-
-    why = compat.out_of_range(torch.__version__)
+    name = target if is_module else os.path.abspath(target)
+    why = _why_not()
     if why is not None:
-        _unwatched(why)
+        _unwatched(settings, name, command, why)
         return None
-    try:
-        from . import _cold, _native, install, restart
-        from .session import Session
-    except ImportError as e:
-        _unwatched(f"the engine does not load with torch {torch.__version__} ({e})")
-        return None
+    import torch
+
+    from . import _cold, _native, install, restart
+    from .session import Session
+
     target_step = restart.Target.from_environment()
     start = Start(command)
     if target_step is not None:
         restore_seeds(target_step.order["seeds"])
         torch.set_num_threads(target_step.order["threads"])
-    session = Session(settings, target if is_module else os.path.abspath(target), command, target_step)
+    session = Session(settings, name, command, target_step)
     session.start = start
     _cold.session = session
     install.install()
@@ -101,6 +113,27 @@ def _watch(settings, is_module, target, command):
     _on_sigterm(session)
     _on_exit_without_unwinding(session)
     return session
+
+
+def _why_not():
+    """Why the program cannot be watched here, in one line, or None."""
+    try:
+        import torch
+    except Exception as e:  # an OSError where a library of torch's is missing
+        return f"torch cannot be imported ({_one_line(e)})"
+    from . import compat
+
+    try:
+        why = compat.out_of_range(torch.__version__) or compat.built_for_another(torch.__version__)
+        if why is None:
+            from . import _native, install, session  # noqa: F401
+    except ImportError as e:  # a name or a symbol that this torch does not have
+        why = f"the engine does not load with torch {torch.__version__} ({_one_line(e)})"
+    return why
+
+
+def _one_line(error):
+    return " ".join(str(error).split())
 
 
 def _on_exit_without_unwinding(session):

@@ -262,7 +262,6 @@ PYBIND11_MODULE(_native, m) {
   PyModule_AddFunctions(m.ptr(), stack_methods());
 
   m.attr("version") = FINITUDE_VERSION;
-  m.attr("built_for_torch") = TORCH_VERSION;
   m.def("isa", [] { return std::string(sense::chosen_isa()); });
   m.def("configure", [](py::object cold, py::object backward, py::object clip) {
     live().cold = cold.release().ptr();
