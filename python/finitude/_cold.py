@@ -43,6 +43,7 @@ on_window = _guard("on_window")
 on_scaler_skip = _guard("on_scaler_skip")
 on_written = _guard("on_written")
 on_created = _guard("on_created")
+on_searched = _guard("on_searched")
 on_armed = _guard("on_armed")
 on_scaler_step = _guard("on_scaler_step")
 

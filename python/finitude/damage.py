@@ -56,7 +56,7 @@ def just_written(session, optimizer):
     else:
         alarm["weights"] = "damaged"
         session.damaged.add(window["ordinal"])
-    session.act(optimizer, alarm, found, written=True, undone=undone)
+    session.act(optimizer, alarm, found, where="written", undone=undone)
     return None
 
 
@@ -73,4 +73,4 @@ def found_late(session, optimizer, window, found):
                       "text": f"what wrote {name} was not seen"}
     session.damaged.add(window["ordinal"])
     _native.consume_losses(optimizer)
-    return session.act(optimizer, alarm, found, earlier=True)
+    return session.act(optimizer, alarm, found, where="earlier")

@@ -9,7 +9,12 @@ from .report import number, safe
 
 
 def fingerprint(optimizer):
-    """What must come out again, bit for bit: the losses of the window and the gradients as scanned."""
+    """What must come out again, bit for bit: the losses of the window and the gradients as scanned.
+
+    None for an optimizer that is gone: the losses that no step answered for are what is left.
+    """
+    if optimizer is None:
+        return {"losses": [loss["sum"] for loss in _native.pending_bad_losses()], "generator": None, "gradients": None}
     window = _native.window(optimizer)
     return {
         "losses": [l["sum"] for l in window["losses"]],
@@ -20,6 +25,8 @@ def fingerprint(optimizer):
 
 
 def _facts(session, optimizer):
+    if optimizer is None:
+        return "{}"
     ordinal = _native.window(optimizer)["ordinal"]
     points = [{"loss": number(l), "grad": number(g), "lr": number(r)} for l, g, r in _native.history(ordinal)]
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
@@ -38,6 +45,8 @@ def _facts(session, optimizer):
 
 def _name_values(session, optimizer):
     """Tells the trace what the storages are that it saw."""
+    if optimizer is None:
+        return
     names = discover.names(optimizer)
     for name, p in zip(names, discover.parameters(optimizer)):
         _native.trace_name(p, "parameter", name)

@@ -17,11 +17,10 @@ from .rewind import ONLY_COMPILED
 ENVIRONMENT = "FINITUDE_RESTART"
 
 
-def run(session, optimizer, alarm, expected, written, earlier=False):
-    """Starts the same program again in a second process, armed at this step, and takes over what it found.
+def run(session, alarm, expected, where="window"):
+    """Starts the same program again in a second process, armed at the alarm's step, and takes over what it found.
 
-    written: it is what the optimizer made of this step that is bad. earlier: the same of one of the steps before, or of
-    the script since; the alarm's step becomes the one where it happened.
+    where the bad value is, as in Session.act. "earlier": the alarm's step becomes the one where it was made.
     """
     start = session.start
     if start is None:
@@ -33,8 +32,8 @@ def run(session, optimizer, alarm, expected, written, earlier=False):
         result = os.path.join(directory, "result.json")
         with open(order, "w", encoding="utf-8") as f:
             json.dump({
-                "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "written": written, "result": result,
-                "first": max(0, alarm["step"] - _native.ROTATION - 1) if earlier else alarm["step"],
+                "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "written": where == "written", "result": result,
+                "first": max(0, alarm["step"] - _native.ROTATION - 1) if where == "earlier" else alarm["step"],
                 "expected": expected, "seeds": start.seeds, "threads": torch.get_num_threads(),
                 "compiled": compat.compiled_code_ran(),
             }, f)
@@ -125,6 +124,10 @@ class Target:
         earlier = damage.sinks(session, optimizer) if self.order["first"] < self.order["step"] else []
         self.finish(session, optimizer, earlier or sinks_of.of_optimizer(optimizer))
 
+    def on_searched(self, session, optimizer, sinks):
+        if self._is_mine(optimizer):
+            self.finish(session, optimizer, sinks)
+
     def on_written(self, session, optimizer, sinks):
         window = _native.window(optimizer)
         step = window["step"] - 1
@@ -134,16 +137,20 @@ class Target:
             self.finish(session, optimizer, sinks, written_at=step)
 
     def program_ended(self, session, error):
-        found = (sinks_of.pending_window(session) or sinks_of.loss_in_frames(session, error)) if not self.finished else None
-        if found is not None:
-            self.finish(session, found[0], found[2])
+        if not self.finished:
+            found = sinks_of.pending_window(session) or sinks_of.value_in_frames(session, error)
+            if found is not None:
+                self.finish(session, found[0], found[2])
+            if sinks_of.lost_window(session) is not None:
+                self.finish(session, None, [])
         os._exit(3)
 
     def finish(self, session, optimizer, sinks, written_at=None):
         """Analyses, writes the result and ends this process without running any more of the user's code."""
         self.finished = True
+        expected = self.order["expected"]
         now = findings.fingerprint(optimizer)
-        verified = now == self.order["expected"] or written_at is not None
+        verified = written_at is not None or all(now[key] == value for key, value in expected.items() if value is not None)
         found = findings.analyse(session, optimizer, sinks)
         way = "run again from its start in a second process" + (", this step eagerly" if self.order["compiled"] else "")
         if written_at is not None:

@@ -33,6 +33,7 @@ class Session:
         self.started_with = {}        # id(optimizer) -> largest parameter magnitude before its first step
         self.allowed_tensors = []
         self.ring_open = False
+        self.printed = {}             # what kind of alarm -> how often it was told of in one line
         self.start = None             # how the program was started, where it can be started again
         self.pid = os.getpid()
         _native.set_undo_budget(config.undo_mb << 20)
@@ -88,7 +89,7 @@ class Session:
         alarm["births"] = [{"phase": "state", "op": "", "file": "", "line": 0, "source": "", "module": "", "node": "",
                             "inputs": [], "outputs": [statistic(name, tensor)], "rows": []}]
         _native.consume_losses(optimizer)
-        return self.act(optimizer, alarm, [(kind, name, tensor)], at_start=True)
+        return self.act(optimizer, alarm, [(kind, name, tensor)], where="start")
 
     def _bad_at_start(self, optimizer):
         # Names are looked up only for what is bad: reading a frame's locals makes older Pythons keep them.
@@ -203,6 +204,10 @@ class Session:
     def on_armed(self, _):
         self.target.on_armed()
 
+    def on_searched(self, search):
+        """A step that searched along a line is over."""
+        search.judge()
+
     def on_closure(self, optimizer, args, kwargs):
         from . import closures
 
@@ -215,14 +220,17 @@ class Session:
         window = _native.window(optimizer)
         if window["ordinal"] in self.damaged and not damage.sinks(self, optimizer):
             self.damaged.discard(window["ordinal"])  # the script put them right, from a checkpoint perhaps
-        weights = "damaged" if window["ordinal"] in self.damaged else "clean"
+        return self.alarm_of(type(optimizer).__name__, window["ordinal"], window["step"] if step is None else step, kind, name)
+
+    def alarm_of(self, optimizer, ordinal, step, kind, name):
+        """The alarm of a step, before anything is known of its reason. `optimizer`: the name of its class."""
         return {
-            "step": window["step"] if step is None else step, "micro_batch": 0, "rank": 0,
-            "optimizer": type(optimizer).__name__, "sink": {"kind": kind, "name": name}, "weights": weights,
+            "step": step, "micro_batch": 0, "rank": 0, "optimizer": optimizer, "sink": {"kind": kind, "name": name},
+            "weights": "damaged" if ordinal in self.damaged else "clean", "optimizer_ordinal": ordinal,
             "rerun": "not-run", "rerun_by": "none", "rerun_verified": False, "rerun_text": "", "births": [],
             "cause": {"class": "unknown", "confidence": "possible", "text": "the step was not run again", "experiments": []},
             "fix": None, "capsule": None, "harmless": False, "text": "", "loss": None, "path": [],
-            "policy": self.config.on_alarm, "history": self._history(window["ordinal"]),
+            "policy": self.config.on_alarm, "history": self._history(ordinal),
         }
 
     @staticmethod
@@ -234,28 +242,31 @@ class Session:
         if sum(1 for a in self.report.advisories if a["kind"] == kind) < 20:
             self.report.advisories.append({"kind": kind, "step": step, "text": text, "births": [], "cause": cause})
 
-    def act(self, optimizer, alarm, sinks, written=False, at_start=False, rerun_wanted=True, undone=False, earlier=False):
-        alarm["optimizer_ordinal"] = _native.window(optimizer)["ordinal"]
-        traced = self.config.level == "trace" and not written and not at_start
+    def act(self, optimizer, alarm, sinks, where="window", undone=False, rerun_wanted=True):
+        """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None: apply.
+
+        where the bad value is: "window", open at `step`; "written" by the step just taken; made by a "search" along a
+        line; "earlier", by an unknown step; there at the "start". undone: what the step wrote has been put back.
+        """
+        traced = self.config.level == "trace" and where in ("window", "earlier")
         allowances = bool(self.allowed or self.allowed_tensors)
         if rerun_wanted and self.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], allowances, traced):
-            in_window = not (written or at_start or earlier)
-            if in_window and rewind.try_trace(self, optimizer, alarm, sinks):
+            if where == "window" and rewind.try_trace(self, optimizer, alarm, sinks):
                 pass
-            elif in_window and not alarm["harmless"] and rewind.begin(self, optimizer, alarm, sinks):
-                return "again"  # the window runs again; _second_run_ended goes on from here
+            elif where == "window" and not alarm["harmless"] and rewind.begin(self, optimizer, alarm, sinks):
+                return "again"  # _second_run_ended goes on from here
             else:
-                restart.run(self, optimizer, alarm, findings.fingerprint(optimizer), written, earlier)
-                if at_start:
+                restart.run(self, alarm, findings.fingerprint(optimizer), where)
+                if where == "start":
                     findings.as_loaded_state(alarm)
-        return self._conclude(optimizer, alarm, written, undone)
+        return self._conclude(optimizer, alarm, where in ("written", "search"), undone)
 
     def _second_run_ended(self, optimizer):
         alarm, self.pending = self.pending, None
         verdict = rewind.end(self, optimizer, alarm)
         _native.consume_losses(optimizer)
         if not verdict:
-            restart.run(self, optimizer, alarm["alarm"], alarm["expected"], False)
+            restart.run(self, alarm["alarm"], alarm["expected"])
         return self._conclude(optimizer, alarm["alarm"])
 
     def _conclude(self, optimizer, alarm, written=False, undone=False):
@@ -306,12 +317,25 @@ class Session:
         return False
 
     def _print(self, alarm):
+        """The report of an alarm; of one like others before, that no second run explained, one line; of many, nothing."""
+        what = (alarm["sink"]["kind"], alarm["harmless"], alarm["optimizer"])
+        if alarm["rerun_by"] == "none" and what in self.printed and alarm["action"] != "stopped":
+            self.printed[what] += 1
+            if self.printed[what] <= 10:
+                more = "; further ones are only counted" if self.printed[what] == 10 else ""
+                self._say(f"finitude: step {alarm['step']}: {alarm['text']}, {alarm['action']}{more}\n")
+            return
+        self.printed.setdefault(what, 0)
         document = self.report.document()
         document["alarms"] = document["alarms"][-1:]
         document["advisories"] = []
         document.pop("trace", None)
+        self._say(self.report.text(document))
+
+    @staticmethod
+    def _say(text):
         try:
-            sys.stderr.write(self.report.text(document))
+            sys.stderr.write(text)
             sys.stderr.flush()
         except (OSError, ValueError):
             pass
@@ -325,15 +349,16 @@ class Session:
             return
         if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():
             return
-        found = sinks_of.pending_window(self) or sinks_of.loss_in_frames(self, error)
+        found = sinks_of.pending_window(self) or sinks_of.value_in_frames(self, error) or sinks_of.lost_window(self)
         if found is None:
             return
         optimizer, alarm, sinks = found
         alarm["text"] += f"; the script itself raised {type(error).__name__}"
         alarm["action"] = "the script's own exception"
         if self.config.on_alarm != "raise" and not rewind.try_trace(self, optimizer, alarm, sinks):
-            restart.run(self, optimizer, alarm, findings.fingerprint(optimizer), False)
+            restart.run(self, alarm, findings.fingerprint(optimizer))
         alarm.pop("optimizer_ordinal", None)
+        _native.consume_losses(optimizer)
         self.report.alarms.append(alarm)
         self._print(alarm)
 
@@ -341,7 +366,7 @@ class Session:
         """The program ended inside a second run: the next way explains the alarm, which is what ends the program."""
         pending = rewind.abandon(self)
         alarm = pending["alarm"]
-        restart.run(self, pending["optimizer"], alarm, pending["expected"], False)
+        restart.run(self, alarm, pending["expected"])
         alarm.pop("optimizer_ordinal", None)
         alarm["action"] = "stopped"
         self.report.alarms.append(alarm)

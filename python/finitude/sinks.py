@@ -1,11 +1,12 @@
 """Where a non-finite value has arrived: what an alarm is raised for, found again whenever it is asked."""
 
 import gc
+import re
 
 import torch
 
 from . import _native, discover
-from .report import number
+from .report import count_text, number
 
 
 def of_optimizer(optimizer):
@@ -38,28 +39,50 @@ def pending_window(session):
         alarm = session.new_alarm(optimizer, kind, name)
         alarm["loss"] = number(float(losses[0]["value"])) if losses else None
         alarm["text"] = "loss is not finite" if losses else f"{kind} {name} is not finite"
-        alarm["optimizer_ordinal"] = window["ordinal"]
         return optimizer, alarm, sinks
     return None
 
 
-def loss_in_frames(session, error):
-    """A script that checks its loss before backward and gives up: the loss is a variable of the frames that raised."""
+def lost_window(session):
+    """(None, alarm, []) for a bad loss whose optimizer the program has let go of, as where a function that trained
+    raised, and its caller ended the program."""
+    losses = _native.pending_bad_losses()
+    if not losses:
+        return None
+    loss = losses[0]
+    alarm = session.alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
+    alarm["loss"], alarm["micro_batch"] = number(float(loss["value"])), loss["micro_batch"]
+    alarm["text"] = "loss is not finite"
+    return None, alarm, []
+
+
+_SPEAKS_OF_VALUES = re.compile(r"nan|inf\b|infinit|finite|invalid", re.IGNORECASE)
+
+
+def value_in_frames(session, error):
+    """A script that checks its values before backward and gives up: they are variables of the frames that raised.
+
+    A loss (one element, part of a graph) counts as it is; any other tensor only where the error itself speaks of such
+    values, since masks and padding may lie around anywhere.
+    """
     optimizers = watched_optimizers()
     traceback = getattr(error, "__traceback__", None)
+    if not optimizers or traceback is None:
+        return None
     frames = []
     while traceback is not None:
         frames.append(traceback.tb_frame)
         traceback = traceback.tb_next
-    for frame in reversed(frames):
-        if discover.is_library(frame.f_code.co_filename):
-            continue
-        for name, value in list(frame.f_locals.items()):
-            if isinstance(value, torch.Tensor) and value.grad_fn is not None and value.numel() == 1 and \
-                    not _native.is_finite(value) and optimizers:
+    named = _SPEAKS_OF_VALUES.search(str(error)) is not None
+    for wanted in (lambda v: v.numel() == 1, lambda v: named):
+        for frame in reversed(frames):
+            library = discover.is_library(frame.f_code.co_filename)
+            for name, value in list(frame.f_locals.items()):
+                if not isinstance(value, torch.Tensor) or value.grad_fn is None or not wanted(value) or \
+                        _native.is_finite(value) or (library and value.numel() == 1):
+                    continue
                 alarm = session.new_alarm(optimizers[0], "loss", name)
-                alarm["loss"] = number(float(value.detach()))
-                alarm["text"] = f"{name} is not finite and was not given to backward"
-                alarm["optimizer_ordinal"] = _native.window(optimizers[0])["ordinal"]
+                alarm["loss"] = number(float(value.detach())) if value.numel() == 1 else None
+                alarm["text"] = f"{name} holds {count_text(value.detach())} and was not given to backward"
                 return optimizers[0], alarm, [("loss", name, value)]
     return None

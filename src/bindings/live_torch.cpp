@@ -47,7 +47,8 @@ OptimizerEntry* new_entry(PyObject* optimizer) {
   entry->self = optimizer;
   entry->ref = ref;
   entry->ordinal = static_cast<std::uint32_t>(l.optimizers.size());
-  entry->window_start = 0;
+  entry->class_name = Py_TYPE(optimizer)->tp_name;
+  if (const auto dot = entry->class_name.rfind('.'); dot != std::string::npos) entry->class_name.erase(0, dot + 1);
   l.optimizers.push_back(std::move(entry));
   return l.optimizers.back().get();
 }

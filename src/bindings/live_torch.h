@@ -41,6 +41,7 @@ struct LossNote {
 struct OptimizerEntry {
   PyObject* self = nullptr;         // borrowed; `ref` tells whether it still lives
   PyObject* ref = nullptr;
+  std::string class_name;
   std::uint32_t ordinal = 0;        // in order of first step
   bool in_torch = false;            // a class of torch.optim that we may veto by taking the gradients away
   bool risky = false;               // its own arithmetic may overflow: what it wrote is scanned after every step

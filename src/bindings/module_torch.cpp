@@ -108,17 +108,35 @@ py::dict window(py::handle optimizer) {
   return out;
 }
 
+// Answered for: those of this optimizer's window, or all of them where it is None.
 void consume_losses(py::handle optimizer) {
+  if (optimizer.is_none()) {
+    for (LossNote& n : live().losses) n.consumed = true;
+    return;
+  }
   OptimizerEntry& e = entry_of(optimizer);
   for (LossNote& n : live().losses) {
     if (n.serial > e.window_start && n.bad && owns(e, n)) n.consumed = true;
   }
 }
 
+// Bad losses that no step answered for, with what is known of the optimizer that would have stepped next.
 py::list pending_bad_losses() {
   py::list out;
   for (const LossNote& n : live().losses) {
-    if (n.bad && !n.consumed && !n.in_closure) out.append(py::make_tuple(n.serial, n.value, n.micro_batch));
+    if (!n.bad || n.consumed || n.in_closure) continue;
+    const OptimizerEntry* next = nullptr;
+    for (const auto& e : live().optimizers) {
+      if (e->first_done && n.serial > e->window_start && (next == nullptr || e->step > next->step)) next = e.get();
+    }
+    py::dict d;
+    d["value"] = n.value;
+    d["sum"] = n.sum;
+    d["micro_batch"] = n.micro_batch;
+    d["optimizer"] = next != nullptr ? next->class_name : "";
+    d["ordinal"] = next != nullptr ? next->ordinal : 0;
+    d["step"] = next != nullptr ? next->step : 0;
+    out.append(d);
   }
   return out;
 }

@@ -339,7 +339,7 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   }
   if (l.trace_level && tracer.on()) tracer.clear();  // a healthy window's trace is not kept
   const bool armed = tracer.on();
-  if (armed && entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kOptimizer;
+  if (armed && may_hook && entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kOptimizer;
   const bool undoable = may_hook && prepare_undo(entry);
   if (may_hook && entry.in_torch && (entry.risky || odd || armed || undoable)) arm_post_hook(entry);
   close_window(entry);

@@ -195,7 +195,8 @@ OpId find_absorber(const record::Trace& trace, const Flow& flow, EventId origin,
   for (OpId id = op == kNone ? 0 : op + 1; id < trace.ops.size() && flow.timeline.start[id] < until; ++id) {
     const Op& reader = trace.ops[id];
     const Range reads = flow.op_reads[id];
-    if (reads.count == 0 || reader.is_view || reader.is_node || !gives_finite(reader)) continue;
+    if (reads.count == 0 || reader.is_view || reader.is_node || takes_only_the_shape(reader) || !gives_finite(reader))
+      continue;
     if (!reads_tainted(reads.begin, reads.count)) continue;
     OpId& slot = is_select(reader) ? select : other;
     if (slot == kNone || reader.parent == slot) slot = id;

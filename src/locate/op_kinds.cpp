@@ -175,6 +175,11 @@ bool is_item(const record::Op& op) noexcept {
   return name == "item" || name == "_local_scalar_dense";
 }
 
+bool takes_only_the_shape(const record::Op& op) noexcept {
+  const auto name = base_name(op.name);
+  return name.ends_with("_like") || name.starts_with("new_");
+}
+
 bool is_list_op(const record::Op& op) noexcept {
   return op.name.find("_foreach_") != std::string::npos || op.name.find("_fused_") != std::string::npos;
 }

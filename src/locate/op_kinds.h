@@ -29,6 +29,8 @@ bool is_cast(const record::Op& op) noexcept;
 bool is_select(const record::Op& op) noexcept;
 // Never turns an infinity into a non-finite value of another kind: exp, log, a cast.
 bool is_monotone(const record::Op& op) noexcept;
+// Takes shape and type of its input and none of its values: zeros_like, new_empty.
+bool takes_only_the_shape(const record::Op& op) noexcept;
 // Hands a number to the host.
 bool is_item(const record::Op& op) noexcept;
 // The k-th output depends on the k-th member of each list only.

@@ -113,6 +113,19 @@ TEST(Slice, AForwardValueHiddenByWhereIsBornAgainInBackward) {
   EXPECT_TRUE(found.absorbed.empty());
 }
 
+// zeros_like(e) is finite whatever e holds: it hides nothing.
+TEST(Slice, AnOpThatTakesOnlyTheShapeIsNoAbsorber) {
+  Builder b;
+  const Tensor x = b.storage(), e = b.storage(), z = b.storage(), w = b.storage();
+  b.unary("aten::exp", x, kClean, e, kInfValue);
+  b.unary("aten::zeros_like", e, kInfValue, z, kClean);
+  const OpId clamp = b.unary("aten::clamp_max", e, kInfValue, w, kClean);
+  b.sink("loss", w, kClean);
+  const Located found = locate(b.trace);
+  ASSERT_EQ(found.absorbed.size(), 1u);
+  EXPECT_EQ(found.absorbed[0].absorbed_by, clamp);
+}
+
 // Further down the gradient is bad already; other forward values that were hidden there add nothing.
 TEST(Slice, ABadGradientIsFollowedUpstreamNotIntoOtherSavedValues) {
   Builder b;
