@@ -33,6 +33,41 @@ def test_a_nan_loss_that_a_line_search_returns_alarms(tmp_path):
     assert (alarm["step"], alarm["optimizer"], alarm["sink"]["kind"], alarm["weights"]) == (1, "LBFGS", "loss", "clean"), got.told()
 
 
+SEARCH_STATE = """
+inputs, wanted = torch.randn(20, 4), torch.randn(20)
+w = nn.Parameter(torch.zeros(4))
+opt = torch.optim.LBFGS([w], lr=0.3, max_iter=3)
+def flat(value):
+    return [flat(v) for v in value] if isinstance(value, list) else value.tolist() if torch.is_tensor(value) else value
+for i in range(6):
+    if i == {left_out}:
+        continue
+    def closure():
+        opt.zero_grad()
+        loss = (inputs @ w - wanted).pow(2).mean()
+        if i == {bad}:
+            loss = loss + (loss * 0).log()
+        loss.backward()
+        return loss
+    opt.step(closure)
+print(w.tolist(), [flat(list(s.values())) for s in opt.state.values()])
+"""
+
+
+def test_a_searching_step_is_undone_with_all_its_state(tmp_path):
+    skipped = training(tmp_path, SEARCH_STATE.format(bad=3, left_out=None), "--on-alarm", "skip")
+    reference = training(tmp_path, SEARCH_STATE.format(bad=None, left_out=3))
+    assert (skipped.code, skipped.out) == (0, reference.out)
+    assert skipped.the_alarm()["weights"] == "clean"
+
+
+def test_a_searching_step_is_explained_by_a_second_process(tmp_path):
+    alarm = training(tmp_path, SEARCH_STATE.format(bad=3, left_out=None), "--on-alarm", "stop").the_alarm()
+    assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("persistent", "restart", True)
+    birth = alarm["births"][0]
+    assert (birth["phase"], birth["op"], birth["source"]) == ("forward", "aten::log", "loss = loss + (loss * 0).log()")
+
+
 def test_a_healthy_line_search_is_silent_and_one_step_is_one_step(tmp_path):
     got = training(tmp_path, LINE_SEARCH.format(search="'strong_wolfe'", loss="(w - 1).pow(2).sum()"))
     got.assert_silent()

@@ -100,3 +100,63 @@ def test_an_exception_that_the_script_catches_within_the_window_is_no_alarm(tmp_
     got = training(tmp_path, LOOP.format(fault="* NAN", before="pass", after=guard.strip()))
     assert (got.code, got.out, got.alarms) == (0, "ended True\n", []), got.told()
     assert got.watched["handled_by_script"] == 1
+
+
+GIVES_UP = """
+def train():
+    model = nn.Linear(4, 3)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    for i, x in enumerate(batches):
+        loss = (model(x) / (x.abs().max() * (i != {bad}))).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        if not torch.isfinite(loss):
+            raise FloatingPointError(f"loss is {{loss.item()}}")
+        opt.step()
+import sys
+try:
+    train()
+except FloatingPointError as e:
+    print("gave up:", e)
+    sys.exit(3)
+"""
+
+
+def test_a_guard_whose_model_and_optimizer_are_gone_by_the_end_is_still_explained(tmp_path):
+    got = training(tmp_path, GIVES_UP.format(bad=4), "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    assert (got.code, got.out) == (3, "gave up: loss is nan\n") or got.out == "gave up: loss is inf\n", got.told()
+    assert (alarm["step"], alarm["optimizer"], alarm["sink"]["kind"]) == (4, "SGD", "loss")
+    assert alarm["births"][0]["op"] == "aten::div" and "model(x) / " in alarm["births"][0]["source"]
+    assert got.watched["handled_by_script"] == 0 and not got.advisories(), got.told()
+
+
+def test_the_same_program_without_the_fault_is_silent(tmp_path):
+    training(tmp_path, GIVES_UP.format(bad=None), "--on-alarm", "stop").assert_silent()
+
+
+VALIDATED = """
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    centre = model(x) if i != {bad} else model(x).sub(10).sqrt()
+    loss = -torch.distributions.Normal(centre, 1.0).log_prob(torch.zeros(8, 3)).mean()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_values_that_a_library_refuses_are_an_alarm(tmp_path):
+    got = training(tmp_path, VALIDATED.format(bad=3), "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    assert got.code == 1 and "ValueError" in got.err
+    assert (alarm["step"], alarm["births"][0]["op"], alarm["cause"]["class"]) == (3, "aten::sqrt", "negative-domain"), got.told()
+
+
+def test_an_error_that_does_not_speak_of_values_is_no_alarm_whatever_lies_around(tmp_path):
+    got = training(tmp_path, """
+        scores = model(batches[0]).masked_fill(torch.eye(8, 3) > 0, -INF)
+        loss_of(batches[0]).backward()
+        opt.step()
+        raise RuntimeError("the shapes 3 and 4 do not match")
+        """, "--on-alarm", "stop")
+    assert got.code == 1 and got.report["outcome"] == "clean", got.told()

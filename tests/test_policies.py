@@ -142,3 +142,29 @@ def test_what_the_second_run_prints_is_not_seen(tmp_path):
     got = run(tmp_path, "import sys" + text)
     assert got.out.splitlines() == [line for i in range(5) for line in (f"in {i}", str(i))][:9], got.told()
     assert got.err.count("to stderr") == 5 and got.alarms[0]["rerun_by"] == "rewind"
+
+
+def test_bad_steps_like_those_before_take_a_line_each_and_many_are_only_counted(tmp_path):
+    got = run(tmp_path, loop(*range(2, 18)).replace("batches * 3", "batches * 6"), "--on-alarm", "warn")
+    assert len(got.alarms) == 34
+    again = [line for line in got.err.splitlines() if line.startswith("finitude: step ") and "loss is NaN, reported" in line]
+    assert len(again) == 10 and again[-1].endswith("further ones are only counted"), got.err
+
+
+def test_weights_that_are_damaged_are_not_said_to_be_safe(tmp_path):
+    got = run(tmp_path, TRAINING + """
+class Root(torch.optim.SGD):
+    def step(self, closure=None):
+        super().step(closure)
+        self.calls = getattr(self, "calls", 0) + 1
+        if self.calls == 3:
+            model.bias.data.sub_(model.bias.data + 1).log_()
+opt = Root(model.parameters(), lr=0.1)
+for x in batches:
+    opt.zero_grad()
+    loss = loss_of(x)
+    loss.backward()
+    opt.step()
+""", "--on-alarm", "skip")
+    assert {a["weights"] for a in got.alarms} == {"damaged"}, got.told()
+    assert "not in danger" not in got.err and got.alarms[0]["step"] == 2

@@ -66,8 +66,8 @@ def _tell_of_killed(directory, path):
         sys.stderr.write(f"finitude: {path} cannot be read: {e}\n")
         return EXIT_INPUT
     steps = ring["steps"]
-    state = "is still running, or" if _is_alive(ring["pid"]) else "has ended without a report:"
-    print(f"{directory}: process {ring['pid']} {state} it was killed before it could write one")
+    state = "is running: there is no report yet" if _is_alive(ring["pid"]) else "ended before it could write a report"
+    print(f"{directory}: process {ring['pid']} {state}")
     print(f"{ring['overwritten'] + len(steps)} steps were recorded" + (", the last of them:" if steps else ""))
     for s in steps[-5:]:
         what = "" if s["applied"] else "   not applied"
