@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "sense/scan.h"
+#include "finitude/scan.h"
 
 namespace {
 

@@ -17,7 +17,7 @@
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 #include "replay/lab_torch.h"
-#include "sense/scan.h"
+#include "finitude/scan.h"
 #include "show/findings.h"
 #include "show/show.h"
 

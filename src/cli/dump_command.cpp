@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/input.h"
+#include "show/json_file.h"
 #include "show/show.h"
 
 namespace finitude::cli {
@@ -23,7 +23,7 @@ bool is_json_lines(const std::string& bytes) {
   if (start == std::string::npos) return false;
   nlohmann::json first;
   const std::string line = bytes.substr(start, bytes.find('\n', start) - start);
-  return line.size() <= kMaxLine && parse_json(line, first).empty() && first.is_object() &&
+  return line.size() <= kMaxLine && show::parse_json(line, first).empty() && first.is_object() &&
          !first.contains("schema");
 }
 
@@ -34,7 +34,7 @@ int pass_lines(const std::string& file, std::string_view bytes, const Console& c
     bytes.remove_prefix(end == std::string_view::npos ? bytes.size() : end + 1);
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     nlohmann::json value;
-    std::string reason = line.size() > kMaxLine ? "is longer than 16 MiB" : parse_json(line, value);
+    std::string reason = line.size() > kMaxLine ? "is longer than 16 MiB" : show::parse_json(line, value);
     if (reason.empty() && !value.is_object()) reason = "is not a JSON object";
     if (!reason.empty()) {
       console.complain(file + " line " + std::to_string(number) + " " + reason);
@@ -49,10 +49,10 @@ int pass_lines(const std::string& file, std::string_view bytes, const Console& c
 
 int dump_command(const std::string& file, const Console& console) {
   std::string bytes;
-  std::string reason = read_file(file, kMaxFile, bytes);
+  std::string reason = show::read_file(file, show::kMaxFile, bytes);
   if (reason.empty() && is_json_lines(bytes)) return pass_lines(file, bytes, console);
   nlohmann::json report;
-  if (reason.empty()) reason = parse_json(bytes, report);
+  if (reason.empty()) reason = show::parse_json(bytes, report);
   if (reason.empty()) reason = show::problem(report);
   if (!reason.empty()) {
     console.complain(file + " " + reason);

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/input.h"
+#include "show/json_file.h"
 #include "show/printable.h"
 #include "show/summary.h"
 
@@ -77,7 +77,7 @@ int list_command(const std::string& folder, const Console& console) {
   std::size_t listed = 0;
   for (const Found& file : files) {
     nlohmann::json report;
-    const std::string reason = read_report(file.path, kMaxListed, report);
+    const std::string reason = show::read_report_json(file.path, kMaxListed, report);
     const bool named_report = fs::path(file.path).filename() == "report.json";
     if (!reason.empty() && !named_report) continue;  // some other JSON, such as a capsule's
     const std::string line = reason.empty() ? show::summary(report) : "unreadable: it " + reason;

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/input.h"
+#include "show/json_file.h"
 #include "show/printable.h"
 #include "show/show.h"
 
@@ -33,7 +33,7 @@ bool write_whole(const std::string& path, const std::string& bytes) {
 
 int report_command(const ReportWords& words, const Console& console) {
   nlohmann::json report;
-  if (const std::string reason = read_report(words.file, kMaxFile, report); !reason.empty()) {
+  if (const std::string reason = show::read_report_json(words.file, show::kMaxFile, report); !reason.empty()) {
     console.complain(words.file + " " + reason);
     return kUnreadable;
   }

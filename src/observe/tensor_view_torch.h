@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "sense/scan.h"
+#include "finitude/scan.h"
 
 namespace finitude::observe {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "sense/dtype.h"
-#include "sense/health.h"
+#include "finitude/dtype.h"
+#include "finitude/health.h"
 
 namespace finitude::record {
 

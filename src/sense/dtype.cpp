@@ -1,5 +1,5 @@
 // The table of limits of every number format.
-#include "sense/dtype.h"
+#include "finitude/dtype.h"
 
 #include "sense/format.h"
 

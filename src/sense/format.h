@@ -9,7 +9,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "sense/dtype.h"
+#include "finitude/dtype.h"
 
 namespace finitude::sense {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "sense/format.h"
-#include "sense/health.h"
+#include "finitude/health.h"
 
 namespace finitude::sense {
 

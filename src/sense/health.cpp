@@ -1,5 +1,5 @@
 // Taking the health of two parts together.
-#include "sense/health.h"
+#include "finitude/health.h"
 
 #include "sense/format.h"
 

@@ -1,5 +1,5 @@
 // Merging.
-#include "sense/health.h"
+#include "finitude/health.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include "sense/format.h"
 #include "sense/fp_env.h"
-#include "sense/scan.h"
+#include "finitude/scan.h"
 
 namespace finitude::sense {
 namespace {

@@ -1,5 +1,5 @@
 // Contiguous memory: picks the kernel for the dtype and turns its bits into values.
-#include "sense/scan.h"
+#include "finitude/scan.h"
 
 #include <algorithm>
 

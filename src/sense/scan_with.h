@@ -2,7 +2,7 @@
 #pragma once
 
 #include "sense/kernels.h"
-#include "sense/scan.h"
+#include "finitude/scan.h"
 
 namespace finitude::sense {
 

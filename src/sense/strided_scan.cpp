@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "sense/format.h"
-#include "sense/scan.h"
+#include "finitude/scan.h"
 
 namespace finitude::sense {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/input.h"
+#include "show/json_file.h"
 
 #include <cerrno>
 #include <cstring>
@@ -7,7 +7,7 @@
 
 #include "show/show.h"
 
-namespace finitude::cli {
+namespace finitude::show {
 namespace {
 
 constexpr int kMaxDepth = 32;
@@ -30,7 +30,7 @@ std::string read_file(const std::string& path, std::size_t limit, std::string& b
   return file.bad() ? "cannot be read to its end" : "";
 }
 
-std::string parse_json(const std::string& bytes, nlohmann::json& value) {
+std::string parse_json(std::string_view bytes, nlohmann::json& value) {
   bool deep = false;
   const auto shallow = [&deep](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
     deep = deep || depth > kMaxDepth;
@@ -46,7 +46,14 @@ std::string parse_json(const std::string& bytes, nlohmann::json& value) {
   return deep ? "is nested deeper than " + std::to_string(kMaxDepth) : "";
 }
 
-std::string read_report(const std::string& path, std::size_t limit, nlohmann::json& report) {
+std::string parse_report_json(std::string_view bytes, nlohmann::json& report) {
+  std::string reason = parse_json(bytes, report);
+  if (!reason.empty()) return reason;
+  reason = problem(report);
+  return reason.empty() ? reason : "is not a report of schema 1: " + reason;
+}
+
+std::string read_report_json(const std::string& path, std::size_t limit, nlohmann::json& report) {
   std::error_code error;
   std::string file = path, bytes;
   if (std::filesystem::is_directory(path, error)) {
@@ -54,12 +61,7 @@ std::string read_report(const std::string& path, std::size_t limit, nlohmann::js
     if (!std::filesystem::exists(file, error)) return "is a folder without a report.json";
   }
   std::string reason = read_file(file, limit, bytes);
-  if (reason.empty()) reason = parse_json(bytes, report);
-  if (reason.empty()) {
-    reason = show::problem(report);
-    if (!reason.empty()) reason = "is not a report of schema 1: " + reason;
-  }
-  return reason;
+  return reason.empty() ? parse_report_json(bytes, report) : reason;
 }
 
-}  // namespace finitude::cli
+}  // namespace finitude::show

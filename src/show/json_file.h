@@ -3,10 +3,11 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
-namespace finitude::cli {
+namespace finitude::show {
 
 inline constexpr std::size_t kMaxFile = std::size_t{256} << 20;
 
@@ -14,9 +15,12 @@ inline constexpr std::size_t kMaxFile = std::size_t{256} << 20;
 std::string read_file(const std::string& path, std::size_t limit, std::string& bytes);
 
 // Strict JSON (no NaN, no comments), nested at most 32 deep. Why it is none, or empty.
-std::string parse_json(const std::string& bytes, nlohmann::json& value);
+std::string parse_json(std::string_view bytes, nlohmann::json& value);
+
+// A checked report out of JSON. Why it is none, or empty.
+std::string parse_report_json(std::string_view bytes, nlohmann::json& report);
 
 // A checked report, from a file or from report.json in a folder. Why it is none, or empty.
-std::string read_report(const std::string& path, std::size_t limit, nlohmann::json& report);
+std::string read_report_json(const std::string& path, std::size_t limit, nlohmann::json& report);
 
-}  // namespace finitude::cli
+}  // namespace finitude::show

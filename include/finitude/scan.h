@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "sense/dtype.h"
-#include "sense/health.h"
+#include "finitude/dtype.h"
+#include "finitude/health.h"
 
 namespace finitude::sense {
 
