@@ -189,8 +189,9 @@ def parse(argv):
     p.add_argument("--cold-sample", default="0", metavar="SEED",
                    help="seed of the tenth that also runs in a fresh process, besides every case with a second "
                         "process or compiled code; 'off' for none")
-    p.add_argument("--metamorphic", action="store_true", help="score variants: names renamed, lines moved")
-    p.add_argument("--variant-seed", type=int, default=0)
+    p.add_argument("--metamorphic", action="store_true",
+                   help="score variants: names renamed, lines moved, seeds and sizes changed")
+    p.add_argument("--variant-seed", type=int, default=0, help="another number, other names, lines and seeds")
     p.add_argument("--json", metavar="OUT")
     p.add_argument("--keep", metavar="DIR", help="leave reports and outputs of all cases here")
     return p.parse_args(argv)

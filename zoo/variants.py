@@ -1,4 +1,4 @@
-"""Metamorphic variants of a case: local names renamed, blank and comment lines inserted; the truth moves along."""
+"""Metamorphic variants of a case: names renamed, lines moved, seeds and sizes changed; the truth moves along."""
 import ast
 import builtins
 import random
@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 REMARKS = ("# next", "# see the notes", "# unchanged since the first version", "# shapes as above")
+SEEDERS = ("manual_seed", "manual_seed_all", "seed", "default_rng", "RandomState", "Random")
 
 
 def bound_names(tree):
@@ -81,13 +82,85 @@ def insert_lines(source, rng):
     return "\n".join(out), moved
 
 
-def variant(case, folder, seed=0):
-    """Writes a variant of the case below `folder` and returns it as a case of its own."""
-    rng = random.Random(f"{seed}/{case.slug}")
-    source, moved = insert_lines(rename(case.script.read_text(), rng), rng)
+def seed_arguments(tree):
+    """The integer constants that seed a generator, however it is reached: torch.manual_seed(0), default_rng(seed=3)."""
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call):
+            continue
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        if name not in SEEDERS:
+            continue
+        for node in [*call.args[:1], *(k.value for k in call.keywords if k.arg in ("seed", "s", "x", "a"))]:
+            if isinstance(node, ast.Constant) and type(node.value) is int:
+                yield node
+
+
+def change_seeds(source, draw):
+    """The source with every integer seed replaced by draw(old seed); no line moves."""
+    lines = [line.encode() for line in source.split("\n")]
+    places = {(n.lineno, n.col_offset, n.end_col_offset, n.value) for n in seed_arguments(ast.parse(source))}
+    for line, first, end, value in sorted(places, reverse=True):
+        text = lines[line - 1]
+        lines[line - 1] = text[:first] + str(draw(value)).encode() + text[end:]
+    return b"\n".join(lines).decode()
+
+
+def change_sizes(source, replacements):
+    """The source with each [old, new] or [old, new, times] applied to the original text; no line moves."""
+    spans = []
+    for old, new, *times in replacements:
+        wanted, found = (times or [1])[0], source.count(old)
+        if found != wanted:
+            raise ValueError(f"occurs {found} times, not {wanted}: {old!r}")
+        if old == new or old.count("\n") != new.count("\n"):
+            raise ValueError(f"changes nothing, or moves lines: {old!r}")
+        at = 0
+        for _ in range(wanted):
+            first = source.index(old, at)
+            at = first + len(old)
+            spans.append((first, at, new))
+    out, done = [], 0
+    for first, end, new in sorted(spans):
+        if first < done:
+            raise ValueError(f"overlaps another replacement: {source[first:end]!r}")
+        out += [source[done:first], new]
+        done = end
+    return "".join(out) + source[done:]
+
+
+def vary(case, seed=0):
+    """Source and expectation of the case with its seeds and sizes changed as its `vary` key allows; no line moves."""
+    declared, source = case.expected.get("vary", {}), case.script.read_text()
+    if isinstance(declared.get("sizes"), list):
+        source = change_sizes(source, declared["sizes"])
+    wish = declared.get("seed")
+    if wish is True:
+        more = random.Random(f"seed/{seed}/{case.slug}").randint(1, 9999)
+        source = change_seeds(source, lambda old: old + more)
+    elif type(wish) is int:
+        source = change_seeds(source, lambda old: wish)
+    return source, {**case.expected, "step": declared["step"]} if "step" in declared else case.expected
+
+
+def write(case, folder, source, **changed):
+    """A case like this one with another source, its other files copied along."""
     compile(source, str(case.script), "exec")
     place = Path(folder) / case.slug
     shutil.copytree(case.script.parent, place, ignore=shutil.ignore_patterns("__pycache__"))
     script = place / case.script.name
     script.write_text(source)
-    return replace(case, script=script, lines=frozenset(moved[line] for line in case.lines))
+    return replace(case, script=script, **changed)
+
+
+def plain_variant(case, folder, seed=0):
+    """Only seeds and sizes changed: what `zoo.plain` looks at."""
+    source, expected = vary(case, seed)
+    return write(case, folder, source, expected=expected)
+
+
+def variant(case, folder, seed=0):
+    """Writes a variant of the case below `folder` and returns it as a case of its own."""
+    rng = random.Random(f"{seed}/{case.slug}")
+    source, expected = vary(case, seed)
+    source, moved = insert_lines(rename(source, rng), rng)
+    return write(case, folder, source, expected=expected, lines=frozenset(moved[line] for line in case.lines))
