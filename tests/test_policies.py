@@ -168,3 +168,9 @@ for x in batches:
 """, "--on-alarm", "skip")
     assert {a["weights"] for a in got.alarms} == {"damaged"}, got.told()
     assert "not in danger" not in got.err and got.alarms[0]["step"] == 2
+
+
+def test_a_report_lists_a_thousand_alarms_and_counts_the_rest(tmp_path):
+    got = run(tmp_path, loop(*range(2, 18)).replace("batches * 3", "batches * 170"), "--on-alarm", "warn")
+    assert len(got.alarms) == 1000 and "1018 alarms" in got.err, got.err[-500:]
+    assert [a["text"] for a in got.advisories("alarms-left-out")] == ["18 alarms more than a report holds are not listed"]

@@ -2,7 +2,7 @@
 
 import torch
 
-from . import _native, discover
+from . import _native, discover, findings, restart
 from .report import count_text
 
 
@@ -40,11 +40,13 @@ def just_written(session, optimizer):
     kind, name, tensor = found[0]
     step = window["step"] - 1
     if session.target is not None:
-        return None if only_overflowed(found) else session.target.on_written(session, optimizer, found)
+        if not only_overflowed(found) or session.target.order["written"]:
+            session.target.on_written(session, optimizer, found)
+        return None
     if only_overflowed(found):
-        session.advise("optimizer-state-overflow", step, f"the optimizer's state {name} overflowed to Inf; the parameter "
-                       "will no longer move", {"class": "optimizer-arithmetic", "confidence": "likely", "experiments": [],
-                                               "text": f"{name} overflowed"})
+        if name not in session.overflowed:
+            session.overflowed.add(name)
+            _advise_overflow(session, optimizer, name, step)
         return None
     alarm = session.new_alarm(optimizer, kind, name, step=step)
     alarm["text"] = f"the optimizer wrote {count_text(tensor)} into {name}; the gradients it was given are finite"
@@ -58,6 +60,21 @@ def just_written(session, optimizer):
         session.damaged.add(window["ordinal"])
     session.act(optimizer, alarm, found, where="written", undone=undone)
     return None
+
+
+LONG_RUN = 60  # seconds: a run that took longer is not run again for an advisory
+
+
+def _advise_overflow(session, optimizer, name, step):
+    """Inf in the state, as in a second moment beyond float32: the parameter no longer moves, and nothing is NaN."""
+    alarm = session.new_alarm(optimizer, "state", name, step=step)
+    frame = next(discover.user_frames(), None)
+    alarm["births"] = [findings.birth("optimizer", "", frame.f_code.co_filename, frame.f_lineno)] if frame else []
+    alarm["cause"] = {"class": "optimizer-arithmetic", "confidence": "likely", "experiments": [], "text": f"{name} overflowed"}
+    if len(session.overflowed) == 1 and session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
+        restart.run(session, alarm, findings.fingerprint(optimizer), "written")
+    session.advise("optimizer-state-overflow", step, f"the optimizer's state {name} overflowed to Inf; the parameter will no "
+                   "longer move", alarm["cause"], alarm["births"])
 
 
 def found_late(session, optimizer, window, found):

@@ -1,6 +1,7 @@
 """What the trace of a step says about its alarm: fingerprint, facts, births, cause, fix."""
 
 import json
+import linecache
 
 import torch
 
@@ -83,6 +84,12 @@ def apply(alarm, found):
     for key in ("births", "cause", "fix", "path"):
         alarm[key] = found[key]
     return True
+
+
+def birth(phase, op="", file="", line=0):
+    """A birth whose place is known without a trace."""
+    return {"phase": phase, "op": op, "file": file, "line": line, "source": linecache.getline(file, line).strip() if file else "",
+            "module": "", "node": "", "inputs": [], "outputs": [], "rows": []}
 
 
 def as_loaded_state(alarm):

@@ -44,15 +44,30 @@ def statistic(name, tensor):
     }
 
 
+MAX_ALARMS = 1000  # src/show/show.h: what a reader accepts
+
+
 class Report:
     def __init__(self, config, script, command):
         self.config = config
         self.started = datetime.datetime.now(datetime.timezone.utc)
         self.script, self.command = script, command
         self.alarms, self.advisories, self.not_watched = [], [], []
+        self.alarms_left_out = 0
         self.trace_ops = None
         self.directory = None
         self.failure = ""
+
+    def seconds(self):
+        """Since the run began."""
+        return (datetime.datetime.now(datetime.timezone.utc) - self.started).total_seconds()
+
+    def add_alarm(self, alarm):
+        """Lists it; past the number that a report may hold, only counts it."""
+        if len(self.alarms) < MAX_ALARMS:
+            self.alarms.append(alarm)
+        else:
+            self.alarms_left_out += 1
 
     def document(self):
         c = _native.counters()
@@ -74,7 +89,7 @@ class Report:
             "schema": 1, "outcome": outcome, "reason": reason, "finitude": _native.version, "torch": torch.__version__,
             "python": sys.version.split()[0], "command": list(self.command), "script": self.script or "",
             "started": self.started.isoformat(timespec="seconds"),
-            "seconds": round((datetime.datetime.now(datetime.timezone.utc) - self.started).total_seconds(), 3),
+            "seconds": round(self.seconds(), 3),
             "watched": {
                 "optimizers": c["optimizers"], "steps": c["steps"], "backward_calls": c["backward_calls"],
                 "gradients_scanned": c["gradients_scanned"], "scaler_skips": c["scaler_skips"],
@@ -82,6 +97,10 @@ class Report:
             },
             "alarms": self.alarms, "advisories": self.advisories,
         }
+        if self.alarms_left_out:
+            document["advisories"] = self.advisories + [{
+                "kind": "alarms-left-out", "step": None, "births": [], "cause": None,
+                "text": f"{self.alarms_left_out} alarms more than a report holds are not listed"}]
         if self.trace_ops is not None:
             document["trace"] = {"ops": self.trace_ops}
         return safe(document)
@@ -158,7 +177,8 @@ class Report:
         if document["outcome"] == "unwatched":
             parts = [f"not watched: {document['reason']}"]
         elif self.alarms:
-            parts.append(f"{len(self.alarms)} alarm{'s' if len(self.alarms) > 1 else ''}")
+            count = len(self.alarms) + self.alarms_left_out
+            parts.append(f"{count} alarm{'s' if count > 1 else ''}")
         else:
             parts.append("all finite")
         if self.not_watched:

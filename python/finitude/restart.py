@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from . import _native, compat, damage, findings
+from . import _native, compat, findings
 from . import sinks as sinks_of
 from .rewind import ONLY_COMPILED
 
@@ -121,6 +121,8 @@ class Target:
             if self._is_mine(optimizer, after=1) and self.order["written"]:
                 self.finish(session, optimizer, [])
             return None
+        from . import damage
+
         earlier = damage.sinks(session, optimizer) if self.order["first"] < self.order["step"] else []
         self.finish(session, optimizer, earlier or sinks_of.of_optimizer(optimizer))
 

@@ -9,7 +9,7 @@ from . import _native, damage, discover, findings, intake, restart, rewind
 from . import sinks as sinks_of
 from .errors import NonFiniteError
 from .hold import Holds
-from .report import Report, count_text, number, statistic
+from .report import Report, count_text, number, safe, statistic
 
 BAD = 2  # GradMark::State: at least infinite
 
@@ -28,6 +28,7 @@ class Session:
         self.allowed = []
         self.saved = {}
         self.generators = []          # the program's own, part of every snapshot
+        self.overflowed = set()       # names of optimizer state that an advisory told of
         self.damaged = set()          # ordinals of optimizers whose parameters or state are known to be bad
         self.scaler = None
         self.started_with = {}        # id(optimizer) -> largest parameter magnitude before its first step
@@ -86,8 +87,7 @@ class Session:
         alarm["text"] = f"{name} already held {count_text(tensor)} before the first step"
         alarm["cause"] = {"class": "corrupted-state", "confidence": "likely", "experiments": [],
                           "text": f"{name} held {count_text(tensor)} before any step was taken: a bad checkpoint or initial value"}
-        alarm["births"] = [{"phase": "state", "op": "", "file": "", "line": 0, "source": "", "module": "", "node": "",
-                            "inputs": [], "outputs": [statistic(name, tensor)], "rows": []}]
+        alarm["births"] = [{**findings.birth("state"), "outputs": [statistic(name, tensor)]}]
         _native.consume_losses(optimizer)
         return self.act(optimizer, alarm, [(kind, name, tensor)], where="start")
 
@@ -159,7 +159,8 @@ class Session:
         if verdict["norm_overflow"]:
             self.advise("clipping", window["step"], "the gradient norm overflowed though every gradient is finite; clipping by "
                         "it set the gradients to zero", {"class": "clipping", "confidence": "likely", "experiments": [],
-                                                         "text": "the norm of finite gradients overflowed"})
+                                                         "text": "the norm of finite gradients overflowed"},
+                        [findings.birth("backward", "aten::linalg_vector_norm", *window["norm_place"])])
         if verdict["kind"] != "alarm" and _native.buffers_turned_nan():
             if found := sinks_of.bad_buffers(optimizer):
                 alarm = self.new_alarm(optimizer, "buffer", found[0][1])
@@ -238,9 +239,9 @@ class Session:
         points = _native.history(ordinal)
         return {"loss": [number(p[0]) for p in points], "grad_absmax": [number(p[1]) for p in points]}
 
-    def advise(self, kind, step, text, cause=None):
+    def advise(self, kind, step, text, cause=None, births=()):
         if sum(1 for a in self.report.advisories if a["kind"] == kind) < 20:
-            self.report.advisories.append({"kind": kind, "step": step, "text": text, "births": [], "cause": cause})
+            self.report.advisories.append({"kind": kind, "step": step, "text": text, "births": list(births), "cause": cause})
 
     def act(self, optimizer, alarm, sinks, where="window", undone=False, rerun_wanted=True):
         """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None: apply.
@@ -276,7 +277,7 @@ class Session:
         if self._is_allowed(alarm):
             self.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
             return None
-        self.report.alarms.append(alarm)
+        self.report.add_alarm(alarm)
         action = self.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])
         if action == "rollback" and alarm["weights"] == "damaged":
             action = "stop"
@@ -327,7 +328,7 @@ class Session:
             return
         self.printed.setdefault(what, 0)
         document = self.report.document()
-        document["alarms"] = document["alarms"][-1:]
+        document["alarms"] = safe([alarm])
         document["advisories"] = []
         document.pop("trace", None)
         self._say(self.report.text(document))
@@ -359,7 +360,7 @@ class Session:
             restart.run(self, alarm, findings.fingerprint(optimizer))
         alarm.pop("optimizer_ordinal", None)
         _native.consume_losses(optimizer)
-        self.report.alarms.append(alarm)
+        self.report.add_alarm(alarm)
         self._print(alarm)
 
     def second_run_lost(self):
@@ -369,7 +370,7 @@ class Session:
         restart.run(self, alarm, pending["expected"])
         alarm.pop("optimizer_ordinal", None)
         alarm["action"] = "stopped"
-        self.report.alarms.append(alarm)
+        self.report.add_alarm(alarm)
         self._print(alarm)
         return NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "record/ring_posix.h"
+#include "record/trace.h"
 
 namespace finitude::bindings {
 
@@ -52,6 +53,7 @@ struct OptimizerEntry {
   std::uint32_t dropped = 0;        // how often bad gradients of this window were replaced before its last backward
   bool laundered = false;           // gradients that were bad after backward are finite or gone now
   bool norm_overflow = false;       // a clip norm overflowed though every element was finite
+  record::Frame norm_place;         // and the user's line that clipped
   std::uint64_t window_start = 0;   // serial of the first loss note of this window
   int in_step = 0;
   bool veto_now = false, armed_post = false, armed_restore = false;

@@ -85,6 +85,7 @@ py::dict window(py::handle optimizer) {
   out["ordinal"] = e.ordinal;
   out["backwards"] = e.backwards;
   out["norm_overflow"] = e.norm_overflow;
+  out["norm_place"] = py::make_tuple(e.norm_place.file, e.norm_place.line);
   out["laundered"] = e.laundered;
   out["dropped"] = e.dropped;
   out["written_bad"] = e.written_bad;

@@ -383,7 +383,12 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
     mark.version = version_of(*mark.grad);
     owner->clip_proves = finite;
   }
-  if (owner != nullptr && !finite && !any_bad) owner->norm_overflow = true;
+  if (owner != nullptr && !finite && !any_bad) {
+    owner->norm_overflow = true;
+    std::vector<record::Frame> frames;
+    std::string module;
+    owner->norm_place = current_place(&frames, &module) && !frames.empty() ? frames.front() : record::Frame();
+  }
   return result;
 }
 
