@@ -240,5 +240,13 @@ def main(argv=None):
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def with_fixed_hashes():
+    """Starts this program again where the order of sets is left to chance: a fork cannot change it any more."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "zoo.runner", *sys.argv[1:]])
+
+
 if __name__ == "__main__":
+    with_fixed_hashes()
     sys.exit(main())
