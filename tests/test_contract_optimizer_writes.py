@@ -29,6 +29,13 @@ def test_a_custom_optimizer_that_divides_zero_by_zero_alarms(tmp_path):
     assert (alarm["optimizer"], alarm["cause"]["class"]) == ("Root", "optimizer-arithmetic")
 
 
+def test_a_traced_step_tells_what_its_optimizer_did(tmp_path):
+    alarm = training(tmp_path, CUSTOM.format(eps="0.0", factor="0"), "--level", "trace").the_alarm()
+    birth = alarm["births"][0]
+    assert (alarm["step"], alarm["rerun_by"], birth["phase"], birth["op"]) == (3, "trace", "optimizer", "aten::div")
+    assert birth["source"].startswith("p.sub_(") and alarm["cause"]["class"] == "optimizer-arithmetic"
+
+
 def test_the_same_optimizer_with_an_epsilon_is_silent(tmp_path):
     training(tmp_path, CUSTOM.format(eps="1e-8", factor="0")).assert_silent()
 

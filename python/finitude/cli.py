@@ -31,7 +31,7 @@ options of run:
   --report FILE             the report as JSON, written at the end always
   --runs DIR                where reports go (finitude-runs)
   --max-skips N             bad steps in a row before `skip` stops (10)
-  --undo-mb N               memory for undo copies, in MB (0)
+  --undo-mb N               undo steps that the optimizer itself ruins: memory for the copies, in MB (0)
   --config FILE             the same keys as a TOML file ([tool.finitude] of pyproject.toml is read too)
 
 Each option is also an environment variable, e.g. FINITUDE_ON_ALARM=skip. Exit code: the script's own.

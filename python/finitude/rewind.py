@@ -10,7 +10,7 @@ ONLY_COMPILED = "it fails only when compiled, or with the random numbers that co
 
 
 def try_trace(session, optimizer, alarm, sinks):
-    """The step was traced while it ran the first time."""
+    """The step was traced while it ran the first time. False: it was not, or the trace cannot tell."""
     if session.config.level != "trace" or not _native.trace_on():
         return False
     found = findings.analyse(session, optimizer, sinks, findings.MAX_OPS if session.config.report else 0)
@@ -19,7 +19,8 @@ def try_trace(session, optimizer, alarm, sinks):
     if explained:
         alarm["rerun_by"], alarm["rerun_text"] = "trace", "every op was recorded as the step ran (--level trace)"
     _native.trace_start()
-    return explained or not compat.compiled_code_ran()  # inside a compiled kernel nothing was seen: run it eagerly
+    # What a compiled kernel did inside is not in the trace: another way may run it eagerly and know better.
+    return explained and not compat.compiled_code_ran()
 
 
 def begin(session, optimizer, alarm, sinks):
@@ -66,6 +67,7 @@ def end(session, optimizer, pending):
     if why is not None:
         alarm["rerun_text"] = f"rewind did not reproduce the step: {why}"
         _native.trace_clear()
+        _trace_on_as_before(session)
         return False
     alarm["rerun_by"], alarm["rerun_verified"] = "rewind", same
     alarm["rerun_text"] = "rewound and run again in place" + (", eagerly instead of compiled" if eager else "")
@@ -73,11 +75,19 @@ def end(session, optimizer, pending):
         alarm["rerun"] = "order-dependent"
         alarm["rerun_text"] += f"; the step came out finite: {ONLY_COMPILED}"
         _native.trace_clear()
+        _trace_on_as_before(session)
         return True
     findings.apply(alarm, findings.analyse(session, optimizer, sinks))
+    _trace_on_as_before(session)
     alarm["rerun"] = "persistent"
     alarm["rerun_text"] += "; loss and gradients came out with the same bits" if same else "; it failed again, with other bits"
     return True
+
+
+def _trace_on_as_before(session):
+    """With --level trace every step is traced, those after a second run too."""
+    if session.config.level == "trace":
+        _native.trace_start()
 
 
 def abandon(session):

@@ -249,10 +249,10 @@ class Session:
         where the bad value is: "window", open at `step`; "written" by the step just taken; made by a "search" along a
         line; "earlier", by an unknown step; there at the "start". undone: what the step wrote has been put back.
         """
-        traced = self.config.level == "trace" and where in ("window", "earlier")
+        traced = self.config.level == "trace" and where in ("window", "written", "search")
         allowances = bool(self.allowed or self.allowed_tensors)
         if rerun_wanted and self.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], allowances, traced):
-            if where == "window" and rewind.try_trace(self, optimizer, alarm, sinks):
+            if traced and rewind.try_trace(self, optimizer, alarm, sinks):
                 pass
             elif where == "window" and not alarm["harmless"] and rewind.begin(self, optimizer, alarm, sinks):
                 return "again"  # _second_run_ended goes on from here

@@ -22,7 +22,6 @@ WindowStart& window_start() {
 
 bool second_run = false;
 Counters counters_before;  // what the second run does is not counted twice
-bool want_stack = true;
 
 PyObject* loader_iter(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (nargs != 1) {
@@ -87,16 +86,6 @@ PyObject* put_back(PyObject*, PyObject* ready) {
   Py_RETURN_NONE;
 }
 
-PyObject* set_second_run(PyObject*, PyObject* value) {
-  second_run = PyObject_IsTrue(value) == 1;
-  Py_RETURN_NONE;
-}
-
-PyObject* set_want_stack(PyObject*, PyObject* value) {
-  want_stack = PyObject_IsTrue(value) == 1;
-  Py_RETURN_NONE;
-}
-
 PyMethodDef iter_def = {"__iter__", reinterpret_cast<PyCFunction>(loader_iter), METH_FASTCALL, nullptr};
 PyMethodDef next_def = {"__next__", reinterpret_cast<PyCFunction>(loader_next), METH_FASTCALL, nullptr};
 
@@ -128,8 +117,6 @@ PyMethodDef methods[] = {
     {"rewind_begin", rewind_begin, METH_NOARGS, nullptr},
     {"rewind_end", rewind_end, METH_NOARGS, nullptr},
     {"put_back", put_back, METH_O, nullptr},
-    {"set_second_run", set_second_run, METH_O, nullptr},
-    {"set_want_stack", set_want_stack, METH_O, nullptr},
     {"loader_methods", reinterpret_cast<PyCFunction>(loader_methods), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -151,7 +138,7 @@ void snapshot_window(OptimizerEntry& entry) {
   take_rng(&start.rng);
   buffer_snapshot().take();
   loader_log().forget();
-  start.stack_taken = want_stack && stack_take();
+  start.stack_taken = stack_take();
   start.taken = true;
 }
 
