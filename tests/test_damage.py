@@ -136,3 +136,42 @@ def test_the_step_whose_optimizer_ruined_a_parameter_is_named_though_the_next_lo
 
 def test_the_same_with_an_epsilon_is_silent(tmp_path):
     training(tmp_path, THAWED.format(eps=1e-8), "--on-alarm", "stop").assert_silent()
+
+
+VANISHED = """
+class Norm(nn.Module):
+    def forward(self, x):
+        h = x{half}
+        return (h * torch.rsqrt(h.pow(2).mean(1, keepdim=True) + 1e-6)).float()
+model = nn.Sequential(nn.Linear(4, 8, bias=False), Norm(), nn.Linear(8, 1, bias=False))
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    (model(x * (3000 if i >= 3 else 1)) - 1).pow(2).mean().backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("level", ["gate", "trace"])
+def test_an_overflow_that_is_swallowed_and_leaves_no_gradient_is_an_advisory(tmp_path, level):
+    got = training(tmp_path, VANISHED.format(half=".half()"), "--level", level)
+    got.assert_no_alarm()
+    (advisory,) = got.advisories()
+    birth = advisory["births"][0]
+    assert (advisory["kind"], advisory["step"]) == ("swallowed-overflow", 3)
+    assert (birth["op"], birth["absorbed_by"]["op"]) == ("aten::pow", "aten::rsqrt")
+    assert advisory["cause"]["class"] == "half-precision-overflow"
+
+
+def test_the_same_in_single_precision_is_silent(tmp_path):
+    training(tmp_path, VANISHED.format(half="")).assert_silent()
+
+
+def test_gradients_that_are_zero_for_a_good_reason_are_silent(tmp_path):
+    # Every margin is kept from the fourth step on: the hinge is 0, with a constant beside it.
+    training(tmp_path, """
+        for i, x in enumerate(batches):
+            opt.zero_grad()
+            (torch.relu(model(x) - (1e6 if i >= 3 else -1e3)).mean() + 1).backward()
+            opt.step()
+        """).assert_silent()

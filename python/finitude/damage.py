@@ -62,6 +62,21 @@ def just_written(session, optimizer):
     return None
 
 
+def look_for_swallowed(session, optimizer, window):
+    """Every gradient has become exactly zero while the loss is not: has an overflow been swallowed on the way, as by the
+    reciprocal root of a half-precision sum that is Inf? An advisory where a second look finds one, else nothing."""
+    alarm = session.new_alarm(optimizer, "gradient", discover.names(optimizer)[0])
+    if session.config.level == "trace":
+        findings.apply(alarm, findings.analyse(session, optimizer, [], swallowed=True))
+        _native.trace_start()
+    elif session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
+        restart.run(session, alarm, findings.fingerprint(optimizer), "swallowed")
+    if alarm["births"]:
+        birth = alarm["births"][0]
+        session.advise("swallowed-overflow", window["step"], f"all gradients are zero since this step: {birth['op']} overflowed, "
+                       f"and {birth['absorbed_by']['op']} made zeros of it", alarm["cause"], alarm["births"])
+
+
 LONG_RUN = 60  # seconds: a run that took longer is not run again for an advisory
 
 

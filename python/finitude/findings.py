@@ -64,14 +64,14 @@ def _name_values(session, optimizer):
 MAX_OPS = 100_000
 
 
-def analyse(session, optimizer, sinks, want_ops=0):
-    """The findings of the trace that was just taken."""
+def analyse(session, optimizer, sinks, want_ops=0, swallowed=False):
+    """The findings of the trace that was just taken. swallowed: overflows that reached no sink count as births."""
     _native.trace_stop()
     for kind, name, tensor in sinks or ():
         if tensor is not None and not _native.is_finite(tensor):
             _native.trace_sink(kind, name, tensor)
     _name_values(session, optimizer)
-    found = json.loads(_native.analyse(_facts(session, optimizer), want_ops))
+    found = json.loads(_native.analyse(_facts(session, optimizer), want_ops, swallowed))
     _native.trace_clear()
     return found
 
@@ -105,6 +105,6 @@ def as_loaded_state(alarm):
 
 
 def last_ops():
-    found = json.loads(_native.analyse("{}", MAX_OPS))
+    found = json.loads(_native.analyse("{}", MAX_OPS, False))
     _native.trace_clear()
     return found.get("ops", [])

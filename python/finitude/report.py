@@ -180,7 +180,8 @@ class Report:
             count = len(self.alarms) + self.alarms_left_out
             parts.append(f"{count} alarm{'s' if count > 1 else ''}")
         else:
-            parts.append("all finite")
+            others = sum(a["kind"] != "handled-by-script" for a in self.advisories)
+            parts.append("all finite" + (f", {others} advisor{'ies' if others > 1 else 'y'}" if others else ""))
         if self.not_watched:
             parts.append("not watched: " + "; ".join(self.not_watched))
         place = next((p for p in written if p.endswith(".json")), "")

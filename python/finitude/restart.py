@@ -33,6 +33,7 @@ def run(session, alarm, expected, where="window"):
         with open(order, "w", encoding="utf-8") as f:
             json.dump({
                 "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "written": where == "written", "result": result,
+                "swallowed": where == "swallowed",
                 "first": max(0, alarm["step"] - _native.ROTATION - 1) if where == "earlier" else alarm["step"],
                 "expected": expected, "seeds": start.seeds, "threads": torch.get_num_threads(),
                 "compiled": compat.compiled_code_ran(),
@@ -153,7 +154,7 @@ class Target:
         expected = self.order["expected"]
         now = findings.fingerprint(optimizer)
         verified = written_at is not None or all(now[key] == value for key, value in expected.items() if value is not None)
-        found = findings.analyse(session, optimizer, sinks)
+        found = findings.analyse(session, optimizer, sinks, swallowed=self.order["swallowed"])
         way = "run again from its start in a second process" + (", this step eagerly" if self.order["compiled"] else "")
         if written_at is not None:
             verdict, text = "persistent", f"the program was {way}; step {written_at} of the optimizer wrote it again"

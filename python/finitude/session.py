@@ -28,6 +28,7 @@ class Session:
         self.allowed = []
         self.saved = {}
         self.generators = []          # the program's own, part of every snapshot
+        self.vanished = set()         # ordinals of optimizers whose gradients became zero
         self.overflowed = set()       # names of optimizer state that an advisory told of
         self.damaged = set()          # ordinals of optimizers whose parameters or state are known to be bad
         self.scaler = None
@@ -167,6 +168,9 @@ class Session:
                 alarm["text"] = f"the buffer {found[0][1]} took in {count_text(found[0][2])}; loss and gradients are finite"
                 return self.act(optimizer, alarm, found)
         if verdict["kind"] == "nothing":
+            if window["vanished"] and window["ordinal"] not in self.vanished:
+                self.vanished.add(window["ordinal"])
+                damage.look_for_swallowed(self, optimizer, window)
             return None
         if verdict["kind"] == "handled-by-script":
             for _ in range(verdict["times"]):

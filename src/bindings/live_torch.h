@@ -64,6 +64,8 @@ struct OptimizerEntry {
   Probe probes[kProbes];            // gradients of the first parameters after the last backward
   std::vector<at::Tensor> taken;    // gradients taken away by a veto, by parameter index
   std::uint64_t elements = 0, slice_at = 0;  // of all parameters together, and where the next slice to look at begins
+  bool had_gradient = false;        // some window had a gradient that was not zero
+  bool vanished = false;            // now all are exactly zero, and the loss is not; told once
   bool written_bad = false;         // a slice held a value that is not finite
   bool snapshot_pending = false;    // the window before goes on until what the step wrote is seen to be healthy
   std::shared_ptr<UndoCopy> undo;

@@ -89,6 +89,7 @@ py::dict window(py::handle optimizer) {
   out["laundered"] = e.laundered;
   out["dropped"] = e.dropped;
   out["written_bad"] = e.written_bad;
+  out["vanished"] = e.vanished;
   py::list marks, losses;
   for (const GradMark& m : e.marks) marks.append(static_cast<int>(m.state));
   out["marks"] = marks;
@@ -229,14 +230,17 @@ explain::StepHistory history_from(const std::string& text) {
 }
 
 // Locates and explains the trace taken so far. JSON: births, cause, fix, path, absorbed; ops if asked for.
-std::string analyse(const std::string& history_json, std::size_t want_ops) {
+// analyse(history, want_ops, swallowed): the findings of the trace. `swallowed`: where nothing bad reached a sink, the
+// overflows that arithmetic took in are the births.
+std::string analyse(const std::string& history_json, std::size_t want_ops, bool swallowed) {
   observe::Tracer& tracer = observe::Tracer::get();
   const record::Trace trace = tracer.take_trace();
   json out;
   std::string error;
   {
     py::gil_scoped_release release;
-    const locate::Located located = locate::locate(trace);
+    locate::Located located = locate::locate(trace);
+    if (swallowed && located.births.empty()) located.births = locate::swallowed_overflows(trace, located);
     const explain::StepHistory history = history_from(history_json);
     replay::TorchLab lab(tracer);
     explain::Finding finding;

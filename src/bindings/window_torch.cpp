@@ -19,10 +19,6 @@ namespace finitude::bindings {
 
 PyObject* original_clip = nullptr;
 
-namespace {
-
-constexpr std::size_t kMaxNotes = 4096;
-
 const at::Tensor* gradient_of(PyObject* parameter) {
   if (!THPVariable_Check(parameter)) return nullptr;
   const at::Tensor& p = THPVariable_Unpack(parameter);
@@ -59,6 +55,10 @@ GradMark judge(const at::Tensor& grad) {
   }
   return mark;
 }
+
+namespace {
+
+constexpr std::size_t kMaxNotes = 4096;
 
 // Is this element of the gradient not zero now?
 bool element_set(const at::Tensor& grad, std::int64_t index) {
@@ -286,12 +286,18 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict) {
   entry.written_bad = slice.end();
   verdict->laundered += entry.dropped;
   entry.laundered = verdict->laundered != 0;
-  bool bad_loss = false;
+  bool bad_loss = false, loss_set = false;
   for (const LossNote& note : l.losses) {
-    bad_loss |= note.bad && !note.consumed && !note.in_closure && note.serial > entry.window_start;
+    if (note.in_closure || note.serial <= entry.window_start) continue;
+    bad_loss |= note.bad && !note.consumed;
+    loss_set |= note.value != 0;
   }
+  const bool zero = loss_set && verdict->bad_gradients == 0 && verdict->grad_absmax == 0;
+  const bool news = zero && entry.had_gradient && !entry.vanished;
+  entry.vanished |= news;
+  entry.had_gradient |= verdict->grad_absmax > 0;
   verdict->needs_cold = !ok || bad_loss || verdict->bad_gradients != 0 || verdict->laundered != 0 || entry.norm_overflow ||
-                        entry.written_bad || buffer_snapshot().turned_nan() ||
+                        entry.written_bad || news || buffer_snapshot().turned_nan() ||
                         rewind_wants(entry) || is_target(entry, entry.step) ||
                         (l.target_written && entry.step > 0 && is_target(entry, entry.step - 1));
   return ok;
@@ -352,68 +358,6 @@ void finish_commit(OptimizerEntry& entry) {
   entry.snapshot_pending = false;
   entry.undo->forget();
   snapshot_window(entry);
-}
-
-PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  Live& l = live();
-  bool finite = false;
-  if (l.on && nargs >= 3 && THPVariable_Check(args[2])) {
-    observe::TensorView v;
-    finite = observe::view_of(*THPVariable_Unpack(args[2]).unsafeGetTensorImpl(), &v) && !observe::quick(v).bad;
-  }
-  PyObject* list = l.on && nargs >= 1 ? (PyList_Check(args[0]) ? args[0] : nullptr) : nullptr;
-  if (list != nullptr && !finite) scan_before_write(list);
-  PyObject* result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
-  if (result == nullptr || list == nullptr) return result;
-  bool any_bad = false;
-  OptimizerEntry* owner = nullptr;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
-    const at::Tensor* grad = gradient_of(PyList_GET_ITEM(list, i));
-    if (grad == nullptr) continue;
-    const auto it = l.owner.find(THPVariable_Unpack(PyList_GET_ITEM(list, i)).unsafeGetTensorImpl());
-    if (it == l.owner.end() || it->second.second >= it->second.first->marks.size()) continue;
-    owner = it->second.first;
-    GradMark& mark = owner->marks[it->second.second];
-    if (finite) {
-      mark.state = GradMark::kClean;
-      ++l.counters.gradients_scanned;
-    }
-    any_bad |= mark.state > GradMark::kClean;
-    mark.grad = grad->unsafeGetTensorImpl();  // clipping's own write is not a change of the gradient
-    mark.version = version_of(*mark.grad);
-    owner->clip_proves = finite;
-  }
-  if (owner != nullptr && !finite && !any_bad) {
-    owner->norm_overflow = true;
-    std::vector<record::Frame> frames;
-    std::string module;
-    owner->norm_place = current_place(&frames, &module) && !frames.empty() ? frames.front() : record::Frame();
-  }
-  return result;
-}
-
-void scan_before_write(PyObject* parameters) {
-  Live& l = live();
-  PyObject* iterator = PyObject_GetIter(parameters);
-  if (iterator == nullptr) {
-    PyErr_Clear();
-    return;
-  }
-  while (PyObject* p = PyIter_Next(iterator)) {
-    const at::Tensor* grad = gradient_of(p);
-    if (grad != nullptr) {
-      const auto it = l.owner.find(THPVariable_Unpack(p).unsafeGetTensorImpl());
-      if (it != l.owner.end()) {
-        auto& marks = it->second.first->marks;
-        if (marks.size() <= it->second.second) marks.resize(it->second.second + 1);
-        marks[it->second.second] = judge(*grad);
-        ++l.counters.gradients_scanned;
-      }
-    }
-    Py_DECREF(p);
-  }
-  PyErr_Clear();
-  Py_DECREF(iterator);
 }
 
 void take_gradients(OptimizerEntry& entry) {

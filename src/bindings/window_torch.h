@@ -22,6 +22,11 @@ void note_scaled(PyObject* loss);
 // After it: the scan of optimizers whose window is expected to be complete.
 void after_backward();
 
+// The gradient of a parameter, null if it has none; its version; and what one look at its values says.
+const at::Tensor* gradient_of(PyObject* parameter);
+std::uint32_t version_of(const c10::TensorImpl& impl);
+GradMark judge(const at::Tensor& gradient);
+
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict);
 // `may_hook`: false where torch is walking over the optimizer's hooks already.
 void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook = true);

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "explain/origin.h"
+#include "locate/op_kinds.h"
 
 namespace finitude::explain {
 
@@ -197,6 +198,7 @@ std::string hidden_by(const Scene& scene) {
     text += " at " + (slash == std::string::npos ? frame->file : frame->file.substr(slash + 1)) + ":" +
             std::to_string(frame->line);
   }
+  if (!locate::is_select(*select)) return text + " takes it in and gives finite values";
   return text + " hides it in forward, but backward still runs through the branch that was not taken";
 }
 

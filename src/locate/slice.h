@@ -29,4 +29,8 @@ struct Located {
 
 Located locate(const record::Trace& trace);
 
+// Of what was absorbed: infinities that an op made of finite inputs and arithmetic took in, leaving zeros (1 / Inf,
+// rsqrt, exp of -Inf). For a step whose gradients vanished with no bad value anywhere.
+std::vector<Birth> swallowed_overflows(const record::Trace& trace, const Located& located);
+
 }  // namespace finitude::locate

@@ -126,6 +126,23 @@ TEST(Slice, AnOpThatTakesOnlyTheShapeIsNoAbsorber) {
   EXPECT_EQ(found.absorbed[0].absorbed_by, clamp);
 }
 
+// mean(h^2) overflows, its reciprocal root is 0. An infinity that where() leaves out is no such thing.
+TEST(Slice, OverflowsThatArithmeticTakesInAreToldApartFromGuardedOnes) {
+  Builder b;
+  const Tensor h = b.storage(), p = b.storage(), r = b.storage(), e = b.storage(), w = b.storage();
+  const OpId pow = b.unary("aten::pow", h, kClean, p, kInfValue);
+  b.unary("aten::rsqrt", p, kInfValue, r, {.min = 0, .max = 0, .zero = 4});
+  b.unary("aten::exp", h, kClean, e, kInfValue);
+  b.binary("aten::where", h, kClean, e, kInfValue, w, {.min = 0, .max = 0, .zero = 4});
+  b.sink("loss", r, kClean);
+  const Located found = locate(b.trace);
+  EXPECT_TRUE(found.births.empty());
+  EXPECT_EQ(found.absorbed.size(), 2u);
+  const std::vector<Birth> swallowed = swallowed_overflows(b.trace, found);
+  ASSERT_EQ(swallowed.size(), 1u);
+  EXPECT_EQ(swallowed[0].op, pow);
+}
+
 // Further down the gradient is bad already; other forward values that were hidden there add nothing.
 TEST(Slice, ABadGradientIsFollowedUpstreamNotIntoOtherSavedValues) {
   Builder b;
