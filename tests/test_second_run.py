@@ -311,6 +311,85 @@ if __name__ == "__main__":
     time_steps()
 
 
+WRITES = """
+import collections
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+BAD = 4
+
+
+class Trainer:
+    def __init__(self):
+        self.model = nn.Linear(4, 3)
+        self.average = nn.Linear(4, 3).requires_grad_(False)
+        self.shadow = [p.detach().clone() for p in self.model.parameters()]
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.steps, self.losses, self.recent = 0, [], collections.deque(maxlen=3)
+        self.seen, self.by_name = set(), collections.OrderedDict()
+        self.queue = [(i, torch.randn(6, 4)) for i in range(9)]
+
+    def train_step(self, i, x):
+        global CALLS
+        CALLS += 1
+        self.steps += 1
+        self.seen.add(i)
+        loss = (self.model(x) / (x.sum() * (0 if i == BAD else 1)) - 1).pow(2).mean()
+        self.losses.append(f"{loss.item():.6f}")
+        self.recent.append(i)
+        self.by_name[f"step {i}"] = self.steps
+        for mine, p in zip(self.shadow, self.model.parameters()):
+            mine.mul_(0.9).add_(p.detach(), alpha=0.1)
+        for mine, p in zip(self.average.parameters(), self.model.parameters()):
+            mine.data.mul_(0.9).add_(p.data, alpha=0.1)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+
+CALLS = 0
+
+
+def main():
+    t = Trainer()
+    TAKE
+    print(t.steps, CALLS, t.losses, list(t.recent), sorted(t.seen), dict(t.by_name))
+    for p in (*t.model.parameters(), *t.average.parameters(), *t.shadow):
+        print(p.tolist())
+
+
+main()
+"""
+
+TAKES = {
+    "each": "for i, x in t.queue: t.train_step(i, x)",
+    "pop": "while t.queue: t.train_step(*t.queue.pop(0))",
+}
+
+
+@pytest.mark.parametrize("take", TAKES)
+def test_a_second_run_leaves_the_programs_own_objects_as_they_were(tmp_path, take):
+    """Counters, lists, averages by hand: written once. `pop` goes another way the second time, and is not mistaken."""
+    script = WRITES.replace("TAKE", TAKES[take])
+    watched = helpers.run(tmp_path, script, "--on-alarm", "warn")
+    assert watched.out == helpers.plain(tmp_path, "train.py").out, watched.told()
+    alarm = watched.alarms[0]
+    assert (alarm["step"], alarm["rerun"]) == (4, "persistent"), watched.told()
+    assert alarm["rerun_by"] == ("rewind" if take == "each" else "restart")
+
+
+@pytest.mark.parametrize("take", TAKES)
+def test_after_a_step_left_out_the_programs_own_objects_were_written_once(tmp_path, take):
+    script = WRITES.replace("TAKE", TAKES[take])
+    watched = helpers.run(tmp_path, script, "--on-alarm", "skip")
+    skipping = script.replace("self.optimizer.step()", "i == BAD or self.optimizer.step()")
+    assert watched.code == 0 and len(watched.alarms) == 1, watched.told()
+    helpers.write_script(tmp_path, skipping, "reference.py")
+    assert watched.out == helpers.plain(tmp_path, "reference.py").out
+
+
 KILLED = helpers.TRAINING + """
 import os, signal
 for i in range(40):

@@ -1,9 +1,12 @@
 """Rewind: the bad window runs a second time in place, by returning from the vetoed call; and --level trace."""
 
+import sys
+
 import torch
 
 from . import _native, compat, discover, findings
 from . import sinks as sinks_of
+from .heap import Ledger
 from .quiet import Quiet
 
 ONLY_COMPILED = "it fails only when compiled, or with the random numbers that compiled code draws"
@@ -33,6 +36,8 @@ def begin(session, optimizer, alarm, sinks):
         return False
     expected = findings.fingerprint(optimizer)
     held = [(kind, name, tensor.clone() if tensor is not None else None) for kind, name, tensor in sinks]
+    ledger = Ledger(sys._getframe(), discover.parameters(optimizer), sinks_of.watched_optimizers())
+    grads = [(p, p.grad) for p in discover.parameters(optimizer)]
     why = _native.rewind_begin()
     if why is not None:
         alarm["rerun_text"] = f"rewind: {why}"
@@ -43,7 +48,7 @@ def begin(session, optimizer, alarm, sinks):
         if p.grad is not None:
             p.grad = torch.zeros_like(p.grad)
     session.pending = {"alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "quiet": Quiet(),
-                       "eager": compat.run_eagerly()}
+                       "eager": compat.run_eagerly(), "ledger": ledger, "grads": grads}
     _native.trace_clear()
     _native.trace_start()
     return True
@@ -64,8 +69,10 @@ def end(session, optimizer, pending):
         why = "another optimizer stepped first"
     if why is None and not same and not eager:
         why = "loss or gradients came out with other bits"
+    lost = pending["ledger"].put_back()
     if why is not None:
         alarm["rerun_text"] = f"rewind did not reproduce the step: {why}"
+        _as_before_second_run(optimizer, pending)
         _native.trace_clear()
         _trace_on_as_before(session)
         return False
@@ -81,7 +88,16 @@ def end(session, optimizer, pending):
     _trace_on_as_before(session)
     alarm["rerun"] = "persistent"
     alarm["rerun_text"] += "; loss and gradients came out with the same bits" if same else "; it failed again, with other bits"
+    if lost:
+        alarm["rerun_text"] += f"; it also wrote a second time, too large to put back: {', '.join(lost[:8])}"
     return True
+
+
+def _as_before_second_run(optimizer, pending):
+    """The second run went another way: the script goes on with the names, gradients and generators of the first."""
+    if pending["optimizer"] is optimizer and _native.rewind_undo():
+        for p, grad in pending["grads"]:
+            p.grad = grad
 
 
 def _trace_on_as_before(session):
@@ -96,6 +112,7 @@ def abandon(session):
     _native.trace_stop()
     _native.trace_clear()
     _native.rewind_end()
+    pending["ledger"].put_back()
     pending["quiet"].end()
     compat.end_eager(pending["eager"])
     pending["alarm"]["rerun_text"] = "rewind: the second run did not come back to this step"

@@ -258,7 +258,7 @@ class Session:
         if rerun_wanted and self.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], allowances, traced):
             if traced and rewind.try_trace(self, optimizer, alarm, sinks):
                 pass
-            elif where == "window" and not alarm["harmless"] and rewind.begin(self, optimizer, alarm, sinks):
+            elif where == "window" and rewind.begin(self, optimizer, alarm, sinks):
                 return "again"  # _second_run_ended goes on from here
             else:
                 restart.run(self, alarm, findings.fingerprint(optimizer), where)

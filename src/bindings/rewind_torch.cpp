@@ -20,6 +20,16 @@ WindowStart& window_start() {
   return *start;
 }
 
+struct BeforeSecondRun {
+  RngState rng;
+  BufferSnapshot buffers;
+};
+
+BeforeSecondRun& before_second_run() {
+  static BeforeSecondRun* before = new BeforeSecondRun();
+  return *before;
+}
+
 bool second_run = false;
 Counters counters_before;  // what the second run does is not counted twice
 
@@ -57,6 +67,11 @@ PyObject* rewind_check(PyObject*, PyObject* optimizer) {
 
 // rewind_begin() -> None, or the reason why it failed. Puts names, iterators, generators and buffers back.
 PyObject* rewind_begin(PyObject*, PyObject*) {
+  BeforeSecondRun& before = before_second_run();
+  stack_take_now();
+  take_rng(&before.rng);
+  before.buffers = buffer_snapshot();
+  before.buffers.take();
   const std::string why = stack_restore();
   if (!why.empty()) return PyUnicode_FromString(why.c_str());
   restore_rng(window_start().rng);
@@ -75,6 +90,15 @@ PyObject* rewind_end(PyObject*, PyObject*) {
   loader_log().end_replay(&why);
   if (why == nullptr) Py_RETURN_NONE;
   return PyUnicode_FromString(why);
+}
+
+// rewind_undo() -> True: names, iterators, generators and buffers are those of before rewind_begin. For a second run that
+// went another way than the first: what the script goes on with has to be the first.
+PyObject* rewind_undo(PyObject*, PyObject*) {
+  BeforeSecondRun& before = before_second_run();
+  restore_rng(before.rng);
+  before.buffers.restore();
+  return PyBool_FromLong(stack_put_back_now());
 }
 
 // put_back(ready): buffers as at the start of the window, generators as right after its last batch was fetched. Where no
@@ -116,6 +140,7 @@ PyMethodDef methods[] = {
     {"rewind_check", rewind_check, METH_O, nullptr},
     {"rewind_begin", rewind_begin, METH_NOARGS, nullptr},
     {"rewind_end", rewind_end, METH_NOARGS, nullptr},
+    {"rewind_undo", rewind_undo, METH_NOARGS, nullptr},
     {"put_back", put_back, METH_O, nullptr},
     {"loader_methods", reinterpret_cast<PyCFunction>(loader_methods), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},

@@ -50,6 +50,11 @@ StackSnapshot& snapshot() {
   return *instance;
 }
 
+StackSnapshot& before_second_run() {
+  static StackSnapshot* instance = new StackSnapshot();
+  return *instance;
+}
+
 std::string problem;
 bool has_rules = false;
 
@@ -157,6 +162,18 @@ std::string stack_check() {
 std::string stack_restore() {
   std::string why;
   return snapshot().restore(&why) ? std::string() : why.empty() ? "the stack could not be put back" : why;
+}
+
+void stack_take_now() {
+  Budget budget;
+  before_second_run().take({&keep_strong, &make_stand_in, &budget});
+}
+
+bool stack_put_back_now() {
+  std::string why;
+  const bool done = before_second_run().can_restore() && before_second_run().restore(&why);
+  before_second_run().clear();
+  return done;
 }
 
 bool current_place(std::vector<record::Frame>* frames, std::string* module) {

@@ -15,6 +15,9 @@ bool stack_take();                    // false: stack_take_problem() says why
 const std::string& stack_take_problem();
 std::string stack_check();            // empty: the present stack can be put back
 std::string stack_restore();          // empty: done
+// The stack as it stands before a second run, for where that run goes another way than the first.
+void stack_take_now();
+bool stack_put_back_now();
 
 // For the tracer: user frames, innermost first, and the module. Takes the GIL if this thread does not hold it.
 

@@ -27,7 +27,9 @@ at::Tensor change(at::Tensor t, const std::string& arg, const Variant& v) {
   if (!t.defined()) return t;
   t = t.clone();
   const bool floating = t.is_floating_point() || t.is_complex();
-  if (floating && arg == v.replace_arg && !arg.empty()) {
+  // Lengths and counts are integers as a rule: their zeros are replaced like any other.
+  const bool whole = at::isIntegralType(t.scalar_type(), false) && std::isfinite(v.replace_from);
+  if ((floating || whole) && arg == v.replace_arg && !arg.empty()) {
     const at::Tensor from = std::isnan(v.replace_from) ? t.isnan() : t.eq(v.replace_from);
     t = t.masked_fill(from, v.replace_to);
   }

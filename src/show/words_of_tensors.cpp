@@ -54,7 +54,13 @@ std::string tensor_type(const Json& statistics) {
   }
   out += shape.size() > 8 ? ",...]" : "]";
   const std::string dtype = text(statistics, "dtype");
-  return dtype.empty() ? out : out + " " + dtype;
+  return dtype.empty() ? out : out + " " + (dtype == "other" ? "integer" : dtype);
+}
+
+bool is_empty(const Json& statistics) {
+  const Json& shape = list(statistics, "shape");
+  return text(statistics, "dtype") != "other" ||
+         std::any_of(shape.begin(), shape.end(), [](const Json& size) { return size == 0; });
 }
 
 std::string rows_words(const Json& rows) {
@@ -72,7 +78,7 @@ std::vector<std::string> tensor_values(const Json& statistics, const Json& rows_
   const std::uint64_t numel = count(statistics, "numel"), nan = count(statistics, "nan");
   const std::uint64_t pos = count(statistics, "pos_inf"), neg = count(statistics, "neg_inf");
   const std::uint64_t inf = std::max(count(statistics, "inf"), pos + neg), zero = count(statistics, "zero");
-  if (numel == 0 && has_count(statistics, "numel")) out.push_back("empty");
+  if (numel == 0 && has_count(statistics, "numel")) out.push_back(is_empty(statistics) ? "empty" : "not scanned");
   if (nan + inf < numel) {
     if (known(at(statistics, "min"))) out.push_back("min " + number_text(real(at(statistics, "min"))));
     if (known(at(statistics, "max"))) out.push_back("max " + number_text(real(at(statistics, "max"))));

@@ -32,7 +32,7 @@ std::string what_is_zero(const Scene& s, const Point& point) {
 std::string fix_for(const std::string& what, const Point& point) {
   if (what.find("norm of") != std::string::npos) return "F.normalize, or an epsilon added to the norm";
   if (what.find("spread") != std::string::npos) return "add an epsilon to the variance, e.g. (var + eps).sqrt()";
-  if (what.find("count") != std::string::npos) return "clamp the denominator, .clamp(min=1) for a count";
+  if (what.find("count") != std::string::npos || is_integral(point.operand)) return "clamp the denominator, .clamp(min=1) for a count";
   return point.operand.numel() <= 1 ? "add an epsilon to the denominator, or leave such a batch out"
                                     : "clamp the denominator or add an epsilon to it";
 }

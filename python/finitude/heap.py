@@ -1,0 +1,170 @@
+"""What a second run writes into the program's own objects is taken back: counters, lists of metrics, queues, averages.
+
+Names, iterators, generators, buffers and gradients are put back by the rewind; an attribute such as `self.global_step`, a
+list that the loop appends to, a moving average kept by hand lie on the heap. Looked at only when a bad step is about to
+run again, so healthy steps pay nothing. Objects are copied one level deep each and put back in place, by identity.
+"""
+
+import collections
+import inspect
+import sys
+import types
+
+import torch
+
+from . import _native
+from ._places import is_library
+
+MAX_OBJECTS, MAX_ELEMENTS = 20_000, 2_000_000
+MAX_BYTES = 256 << 20  # of tensors; what is beyond is watched by a checksum, and named if it was written twice
+PLAIN = (int, float, complex, str, bytes, type(None), type, types.ModuleType, torch.dtype, torch.device)
+CONTAINERS = (list, dict, set, bytearray, collections.deque)
+OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
+
+
+def _is_users(kind):
+    """Is this class of the program's own making? Those of torch and the like have their own means of going back."""
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    return kind.__module__ == "__main__" or file is not None and not is_library(file)
+
+
+class Ledger:
+    """A copy of what the frames of the program reach, but for `owned` tensors and the objects of `left_alone`."""
+
+    def __init__(self, frame, owned=(), left_alone=()):
+        self._copies, self._tensors = [], []   # (restore function, ...), (name, tensor, checksum, copy or None)
+        self._seen = {id(x) for x in (*owned, *left_alone)}
+        self._kept = [*owned, *left_alone]     # ids are those of living objects
+        self._elements = self._bytes = 0
+        todo = []
+        while frame is not None:
+            if not is_library(frame.f_code.co_filename):
+                names = frame.f_locals
+                todo.extend((v, k) for k, v in names.items())
+                if names is not frame.f_globals:
+                    self._globals(frame.f_globals, todo)
+                    if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+                        names.clear()          # the interpreter would keep this copy, and all in it, with the frame
+            frame = frame.f_back
+        while todo and len(self._seen) < MAX_OBJECTS and self._elements < MAX_ELEMENTS:
+            self._look(*todo.pop(), todo)
+
+    def _globals(self, names, todo):
+        """Module globals that a function writes: figures only, names that are bound anew belong to the rewind."""
+        if id(names) in self._seen:
+            return
+        self._seen.add(id(names))
+        figures = {k: v for k, v in names.items() if isinstance(v, (int, float, str))}
+        self._copies.append(lambda: _update(names, figures))
+        todo.extend((v, k) for k, v in names.items())
+
+    def _look(self, it, name, todo):
+        if isinstance(it, PLAIN) or id(it) in self._seen:
+            return
+        self._seen.add(id(it))
+        self._kept.append(it)
+        kind = type(it)
+        if isinstance(it, torch.Tensor):
+            if it._version > 0:  # written in place at some time; by this window too, if the second run is to do it again
+                self._tensor(it, name)
+            return
+        if isinstance(it, torch.nn.Module):
+            for inner, tensor in (*it.named_parameters(recurse=False), *it.named_buffers(recurse=False)):
+                if id(tensor) not in self._seen:   # written through .data, a tensor's version stays
+                    self._seen.add(id(tensor))
+                    self._tensor(tensor, inner)
+            todo.extend((m, n) for n, m in it.named_children())
+        elif isinstance(it, tuple):
+            todo.extend((v, name) for v in it)
+        elif isinstance(it, types.FunctionType):
+            for cell in it.__closure__ or ():
+                self._cell(cell, name, todo)
+        elif isinstance(it, types.MethodType):
+            todo.append((it.__self__, name))
+        elif isinstance(it, CONTAINERS) and (kind.__module__ in ("builtins", "collections") or _is_users(kind)):
+            self._container(it, name, todo)
+        state = getattr(it, "__dict__", None)
+        if isinstance(state, dict) and _is_users(kind):
+            left = OF_MODULES if isinstance(it, torch.nn.Module) else ()
+            own = {k: v for k, v in state.items() if k not in left}
+            self._copies.append(lambda: _attributes(state, own, left))
+            todo.extend((v, k) for k, v in own.items())
+
+    def _container(self, it, name, todo):
+        self._elements += len(it)
+        if isinstance(it, dict):
+            copy = dict(it)
+            self._copies.append(lambda: _dictionary(it, copy))
+            todo.extend((v, str(k)) for k, v in copy.items())
+        elif isinstance(it, bytearray):
+            copy = bytes(it)
+            self._copies.append(lambda: _sequence(it, copy))
+        elif isinstance(it, set):
+            copy = set(it)
+            self._copies.append(lambda: it != copy and (it.clear(), it.update(copy)))
+        else:
+            copy = list(it)
+            self._copies.append(lambda: _sequence(it, copy))
+            todo.extend((v, name) for v in copy)
+
+    def _cell(self, cell, name, todo):
+        try:
+            content = cell.cell_contents
+        except ValueError:  # empty
+            return
+        if isinstance(content, PLAIN) and id(cell) not in self._seen:
+            self._seen.add(id(cell))
+            self._copies.append(lambda: setattr(cell, "cell_contents", content))
+        todo.append((content, name))
+
+    def _tensor(self, tensor, name):
+        if tensor.layout is not torch.strided or not tensor.is_leaf:
+            return
+        size_bytes = tensor.numel() * tensor.element_size()
+        fits = self._bytes + size_bytes <= MAX_BYTES
+        self._bytes += size_bytes if fits else 0
+        self._tensors.append((name, tensor, _native.checksum(tensor), tensor.detach().clone() if fits else None))
+
+    def put_back(self):
+        """Everything as it was. Returns the names of tensors that were written and are too large to have a copy of."""
+        for restore in self._copies:
+            restore()
+        lost = []
+        for name, tensor, checksum, copy in self._tensors:
+            if _native.checksum(tensor) == checksum:
+                continue
+            if copy is None:
+                lost.append(name)
+            else:
+                tensor.data.copy_(copy)
+        return lost
+
+
+def _update(names, figures):
+    for key, value in figures.items():
+        if names.get(key) is not value:
+            names[key] = value
+
+
+def _attributes(state, own, left):
+    for key in [k for k in state if k not in own and k not in left]:
+        del state[key]
+    _update(state, own)
+
+
+def _dictionary(it, copy):
+    if len(it) == len(copy) and all(it.get(k, it) is v for k, v in copy.items()):
+        return
+    it.clear()
+    it.update(copy)
+
+
+def _sequence(it, copy):
+    if len(it) == len(copy) and all(x is y or isinstance(it, bytearray) and x == y for x, y in zip(it, copy)):
+        return
+    if isinstance(it, collections.deque):
+        it.clear()
+        it.extend(copy)
+    else:
+        it[:] = copy
