@@ -36,6 +36,19 @@ def iterates_data():
     return False
 
 
+def _data_names(loop):
+    """The names that a `for` binds to data: not the numbers of range, nor the index that enumerate adds."""
+    source, target = loop.iter, loop.target
+    called = source.func.id if isinstance(source, ast.Call) and isinstance(source.func, ast.Name) else ""
+    if called == "range":
+        return set()
+    if called == "enumerate" and isinstance(target, (ast.Tuple, ast.List)) and len(target.elts) == 2:
+        target = target.elts[1]
+        if source.args and isinstance(source.args[0], ast.Call) and getattr(source.args[0].func, "id", "") == "range":
+            return set()
+    return {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+
+
 def name_loop_line(birth):
     """Moves a data birth without an op of its own from its first reader to the `for` line that bound what was read."""
     if birth.get("phase") != "data" or birth.get("op") or not birth.get("file"):
@@ -53,8 +66,7 @@ def name_loop_line(birth):
         if isinstance(node, ast.Name) and first <= line <= last:
             used.add(node.id)
     for loop in _loops_around(tree, line):
-        bound = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-        if bound & used:
+        if _data_names(loop) & used:
             birth["line"] = loop.lineno
             birth["source"] = text.splitlines()[loop.lineno - 1].strip()[:400]
             return

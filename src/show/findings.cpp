@@ -74,6 +74,17 @@ std::string source_line(const std::string& file, int line) {
   return text.substr(first, std::min(last - first + 1, kMaxLength));
 }
 
+// The line that took bad memory in: the last view of it that was made for its first reader (x = data[i:j]), else the
+// reader itself.
+std::uint32_t taken_in_at(const record::Trace& trace, record::StorageId storage, record::OpId reader) {
+  for (record::OpId id = reader; id-- > 0;) {
+    const record::Op& op = trace.ops[id];
+    const auto of_storage = [&](const record::TensorUse& use) { return use.storage == storage; };
+    if (op.is_view && op.parent == record::kNone && std::ranges::any_of(op.inputs, of_storage)) return op.stack;
+  }
+  return trace.ops[reader].stack;
+}
+
 json birth(const record::Trace& trace, const locate::Birth& b) {
   json out = {{"phase", b.kind}, {"op", ""}, {"node", ""}, {"inputs", json::array()}, {"outputs", json::array()},
               {"rows", b.rows}};
@@ -108,9 +119,11 @@ json birth(const record::Trace& trace, const locate::Birth& b) {
     stack = storage.stack;
     if (const record::Op* reader = op_at(b.first_reader)) {
       for (const auto& use : reader->inputs) {
-        if (use.storage == b.storage) out["outputs"].push_back(statistics(use));
+        if (use.storage != b.storage) continue;
+        out["outputs"].push_back(statistics(use));
+        if (b.rows.empty() && out["rows"].empty()) out["rows"] = use.bad_rows;
       }
-      if (user_frame(trace, stack) == nullptr) stack = reader->stack;
+      if (user_frame(trace, stack) == nullptr) stack = taken_in_at(trace, b.storage, b.first_reader);
     }
   }
   if (op != nullptr && user_frame(trace, stack) == nullptr) {

@@ -36,6 +36,14 @@ const record::TensorUse* masked_input(const record::Op& op) {
   return nullptr;
 }
 
+// A softmax that is made of smaller ops, one of which is the birth: logsumexp is exp, sum and log.
+record::OpId enclosing_softmax(const Scene& s) {
+  record::OpId id = s.birth.op;
+  for (int depth = 0; id < s.trace.ops.size() && depth < 8; ++depth, id = s.trace.ops[id].parent)
+    if (is_softmax(plain_name(s.trace.ops[id].name))) return id;
+  return record::kNone;
+}
+
 class FullyMaskedSoftmax : public Rule {
  public:
   const char* name() const override { return "fully-masked-softmax"; }
@@ -43,15 +51,18 @@ class FullyMaskedSoftmax : public Rule {
   std::optional<Finding> judge(const Evidence& evidence) const override {
     const Scene s(evidence);
     if (!s.op) return std::nullopt;
-    const record::Op* softmax = s.backward ? s.forward : s.op;
+    const record::OpId around = s.backward ? record::kNone : enclosing_softmax(s);
+    const record::Op* softmax = s.backward ? s.forward : around != record::kNone ? &s.trace.ops[around] : s.op;
     if (!softmax || !is_softmax(plain_name(softmax->name))) return std::nullopt;
+    const bool inside = around != record::kNone && around != s.birth.op;
     const auto* x = masked_input(*softmax);
     const auto* bad = bad_output(*s.op);
-    if (!x || !bad || bad->health.nan == 0) return std::nullopt;
+    if (!x || !bad || (bad->health.nan == 0 && !(inside && bad->health.neg_inf > 0))) return std::nullopt;
     const std::uint64_t row = row_length(*softmax, *x);
     if (x->health.neg_inf < row) return std::nullopt;
     const bool values = plain_name(softmax->name).find("logsumexp") == std::string::npos;
-    const std::uint64_t rows = std::max<std::uint64_t>(1, values ? bad->health.nan / row : 1);
+    const std::uint64_t rows =
+        std::max<std::uint64_t>(1, inside ? bad->health.non_finite() : values ? bad->health.nan / row : 1);
     std::string text =
         plain_name(softmax->name) + " over a fully masked row: " +
         (s.backward ? "every element of it is -Inf, and backward computes -Inf - (-Inf)"
@@ -60,7 +71,7 @@ class FullyMaskedSoftmax : public Rule {
         finding(s, "fully-masked-softmax", kScoreOneMeaning, text + at_rows(s.birth) + hidden_by(s),
                 "leave at least one element of every row unmasked, drop empty samples, or mask with "
                 "torch.finfo(dtype).min instead of -Inf");
-    Probe probe(s, s.birth.op);
+    Probe probe(s, inside ? around : s.birth.op);
     if (!s.backward) {
       Variant floor;
       floor.replace_arg = x->arg;

@@ -60,8 +60,8 @@ class HalfPrecisionOverflow : public Rule {
     Finding result = finding(
         s, "half-precision-overflow", kScoreSetting + 25, text,
         mask ? "masked_fill with torch.finfo(dtype).min instead of a constant that the format cannot hold"
-             : "compute this line in float32 (torch.autocast(enabled=False) and .float()), use bfloat16, or "
-               "scale the operands down");
+             : std::string("compute this line in float32 (torch.autocast(enabled=False) and .float()), ") +
+                   (excess->dtype == sense::DType::kBFloat16 ? "or " : "use bfloat16, or ") + "scale the operands down");
     Probe probe(s, s.culprit);
     if (!cast && !s.first->inputs.empty()) {
       Variant single;
@@ -77,6 +77,8 @@ class HalfPrecisionOverflow : public Rule {
     }
     probe.without_rows();
     probe.conclude(result, true);
+    if (!mask && !cast && !result.experiments.empty() && !result.experiments.front().confirms)
+      result.fix_text = "bound the operands (clamp, or subtract the maximum): float32 does not hold the result either";
     return result;
   }
 };
