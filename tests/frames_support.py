@@ -99,7 +99,7 @@ def build():
     if compiler is None:
         pytest.skip("no C++ compiler")
     launcher = [which("ccache")] if which("ccache") else []
-    flags = ["-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", f"-I{ROOT / 'src'}",
+    flags = ["-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", f"-I{ROOT / 'src'}", f"-I{ROOT / 'include'}",
              f"-I{sysconfig.get_paths()['include']}"]
 
     def compiled(part):
