@@ -71,7 +71,7 @@ FINE = {
     "src/show/a.cpp": lines(450),
     "include/finitude/a.h": '#include "finitude/status.h"',
     "cmake/a.cmake": 'message(FATAL_ERROR "no -ffast-math")  # not -Ofast either\n',
-    "docs/a.md": "\u2192 https://example.org/home/ada/x and $HOME/work and frame/work/x",
+    "docs/a.md": "\u2192 https://example.org/srv/fits/x and $HOME/work and frame/work/x",
     "HACKING.md": "`docs/a.md` `src/sense/` `src/*/a.cpp` `src/explain/rules/<name>.cpp` `build/core`",
 }
 

@@ -9,6 +9,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 
@@ -258,7 +259,7 @@ def test_after_a_step_left_out_everything_goes_on_as_if_the_script_had_said_cont
 # -- what a traced step costs -----------------------------------------------------------------------------------------
 
 
-def time_steps():
+def time_steps(runs):
     """Medians of the same step, unwatched and with every op observed, taken in turns: of the thread's own time (one
     thread does all the work), so that what else runs on the machine does not count."""
     import torch
@@ -285,10 +286,10 @@ def time_steps():
         return statistics.median(times[2:])
 
     median()
-    plain, traced, ops = [], [], 0
+    plain, traced = [], []
     for _ in range(3):
         plain.append(median())
-        with finitude.watch(model, optimizer, level="trace", runs="runs"):
+        with finitude.watch(model, optimizer, level="trace", runs=runs):
             traced.append(median())
             assert _native.trace_on()
     print(json.dumps({"plain": min(plain), "traced": min(traced)}))
@@ -304,11 +305,6 @@ def test_an_armed_step_costs_at_most_three_plain_ones(tmp_path):
 
 def test_the_birth_line_is_the_one_of_the_script():
     assert sum(line.strip() == BIRTH for line in HEAD.splitlines()) == 1
-
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-    time_steps()
 
 
 WRITES = """
@@ -435,3 +431,9 @@ def test_what_torch_func_differentiates_is_explained(tmp_path):
     assert (birth["op"], birth["source"]) == ("aten::sqrt", "return torch.sqrt(p - c).sum()")
     assert [use["arg"] for use in birth["inputs"]] == ["self"]
     assert (alarm["cause"]["class"], alarm["cause"]["confidence"]) == ("negative-domain", "proven")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+    with tempfile.TemporaryDirectory() as folder:
+        time_steps(folder)

@@ -33,7 +33,7 @@ class Ledger:
     """A copy of what the frames of the program reach, but for `owned` tensors and the objects of `left_alone`."""
 
     def __init__(self, frame, owned=(), left_alone=()):
-        self._copies, self._tensors = [], []   # (restore function, ...), (name, tensor, checksum, copy or None)
+        self._copies, self._tensors = [], []   # functions that put back; (name, tensor, checksum, copy or None)
         self._seen = {id(x) for x in (*owned, *left_alone)}
         self._kept = [*owned, *left_alone]     # ids are those of living objects
         self._elements = self._bytes = 0

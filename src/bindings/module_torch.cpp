@@ -269,10 +269,6 @@ record::Origin origin_of(const std::string& name) {
   return record::Origin::kUnknown;
 }
 
-void note_scaled_loss(py::handle loss) {
-  if (live().on) note_scaled(loss.ptr());
-}
-
 }  // namespace
 }  // namespace finitude::bindings
 
@@ -285,7 +281,6 @@ PYBIND11_MODULE(_native, m) {
   PyModule_AddFunctions(m.ptr(), stack_methods());
 
   m.attr("version") = FINITUDE_VERSION;
-  m.def("isa", [] { return std::string(sense::chosen_isa()); });
   m.def("configure", [](py::object cold, py::object backward, py::object clip) {
     live().cold = cold.release().ptr();
     live().original_backward = backward.release().ptr();
@@ -311,21 +306,15 @@ PYBIND11_MODULE(_native, m) {
   m.def("pending_bad_losses", &pending_bad_losses);
   m.def("counters", &counters);
   m.def("add_handled", [](std::uint64_t n) { live().counters.handled_by_script += n; });
-  m.def("add_scaler_skip", [] { ++live().counters.scaler_skips; });
   m.def("history", &history);
   m.def("window_verdict", &window_verdict);
   m.def("open_ring", &open_ring);
   m.def("let_go_of_ring", [] { if (live().ring) live().ring->let_go(); });
   define_core(m);
-  m.def("scan_before_write", [](py::handle p) { if (live().on) scan_before_write(p.ptr()); });
-  m.def("note_scaled_loss", &note_scaled_loss);
   m.def("enter_closure", [] { ++live().closure_depth; });
   m.def("leave_closure", [] { --live().closure_depth; });
   m.def("wake_on_backward", [] { live().wake_on_backward = true; });
   m.def("count_step", [](py::handle o) { ++entry_of(o).step; ++live().counters.steps; });
-  m.def("wrote_non_finite", [](py::handle o) { return wrote_non_finite(entry_of(o)); });
-  m.def("take_gradients", [](py::handle o) { take_gradients(entry_of(o)); });
-  m.def("give_back_gradients", [](py::handle o) { give_back_gradients(entry_of(o)); });
 
   m.attr("ROTATION") = kRotation;
   m.def("set_undo_budget", &set_undo_budget);
@@ -371,7 +360,6 @@ PYBIND11_MODULE(_native, m) {
   m.def("trace_stop", [] { observe::Tracer::get().stop(); observe::Tracer::thread_phase() = record::Phase::kForward; });
   m.def("trace_clear", [] { observe::Tracer::get().clear(); });
   m.def("trace_on", [] { return observe::Tracer::get().on(); });
-  m.def("trace_num_ops", [] { return observe::Tracer::get().num_ops(); });
   m.def("trace_name", [](const at::Tensor& t, const std::string& origin, const std::string& name) {
     observe::Tracer::get().name_storage(*t.unsafeGetTensorImpl(), origin_of(origin), name);
   });

@@ -52,7 +52,6 @@ class Tracer {
 
   record::Trace take_trace() { return sink_.take(); }  // moves it out; ids stay valid for captured()
   const CapturedCall* captured(record::OpId op) const;
-  std::size_t num_ops() const { return sink_.num_ops(); }
 
  private:
   struct Context;

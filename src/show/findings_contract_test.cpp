@@ -25,7 +25,7 @@ record::TensorUse tensor(const char* arg, std::uint64_t nan, std::uint64_t zero)
 
 TEST(FindingsContract, ABackwardBirthGoesThroughEveryRenderer) {
   record::Trace trace;
-  trace.stacks.push_back({{{"/home/ada/cls/model.py", 12, "forward"}}, "Net.norm", ""});
+  trace.stacks.push_back({{{"/srv/fits/cls/model.py", 12, "forward"}}, "Net.norm", ""});
   trace.storages.push_back({record::Origin::kBatch, "batch[0]", 0});
   record::Op forward, node, division;
   forward.name = "aten::linalg_vector_norm";

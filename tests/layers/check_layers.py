@@ -31,7 +31,7 @@ FAST_MATH = re.compile(
     r"-Ofast\b|-ff(ast|inite)-math|-ffinite-math-only|-funsafe-math|-fno-honor-(nans|infinities)|-fassociative-math"
     r"|-freciprocal-math|-use_fast_math|/fp:fast|fast-math|float_control\s*\(\s*precise\s*,\s*off"
 )
-# Folders of build machines. Written in two parts so that this file passes its own check; samples use /home/ada.
+# Folders of build machines. Written in two parts so that this file passes its own check; samples use /srv/fits.
 MACHINE_PATH = re.compile(r"(?<![\w.\-/:*}])/(ro" + r"ot|wo" + r"rk)(?![\w-])")
 # A path of the tree in backticks. What a build or a run leaves behind (build/, finitude-runs/) is not one.
 DOCUMENTED_PATH = re.compile(r"`((?:src|include|python|zoo|tests|examples|docs|tools|cmake|requirements|\.ci)/[\w./*-]*)`")
