@@ -356,7 +356,7 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("set_python_random", [](py::handle r) { set_python_random(r.ptr()); });
 
-  m.def("trace_start", [] { observe::Tracer::get().start(&current_place); });
+  m.def("trace_start", [] { observe::Tracer::get().start(&places()); });
   m.def("trace_stop", [] { observe::Tracer::get().stop(); observe::Tracer::thread_phase() = record::Phase::kForward; });
   m.def("trace_clear", [] { observe::Tracer::get().clear(); });
   m.def("trace_on", [] { return observe::Tracer::get().on(); });

@@ -8,6 +8,7 @@
 
 #include "bindings/frames_python.h"
 #include "observe/tensor_view_torch.h"
+#include "observe/tracer_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -174,6 +175,32 @@ bool stack_put_back_now() {
   const bool done = before_second_run().can_restore() && before_second_run().restore(&why);
   before_second_run().clear();
   return done;
+}
+
+namespace {
+
+// The frames' code and instructions, and the modules that are running, by their addresses.
+bool place_key(std::string* bytes) {
+  if (!Py_IsInitialized()) return false;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  FrameId ids[kMaxFrames];
+  const int count = user_stack_ids(ids, kMaxFrames);
+  bytes->assign(reinterpret_cast<const char*>(ids), static_cast<std::size_t>(count) * sizeof(FrameId));
+  thread_local std::vector<PyObject*> selves;
+  current_module_self(&selves);
+  for (PyObject* self : selves) {  // with its type: another module may have come to lie there
+    const PyObject* both[] = {self, reinterpret_cast<PyObject*>(Py_TYPE(self))};
+    bytes->append(reinterpret_cast<const char*>(both), sizeof both);
+  }
+  PyGILState_Release(gil);
+  return true;
+}
+
+}  // namespace
+
+const observe::Places& places() {
+  static constexpr observe::Places both{&place_key, &current_place};
+  return both;
 }
 
 bool current_place(std::vector<record::Frame>* frames, std::string* module) {

@@ -8,6 +8,10 @@
 
 #include "record/trace.h"
 
+namespace finitude::observe {
+struct Places;
+}
+
 namespace finitude::bindings {
 
 PyMethodDef* stack_methods();
@@ -19,8 +23,9 @@ std::string stack_restore();          // empty: done
 void stack_take_now();
 bool stack_put_back_now();
 
-// For the tracer: user frames, innermost first, and the module. Takes the GIL if this thread does not hold it.
-
+// User frames, innermost first, and the module. Takes the GIL if this thread does not hold it.
 bool current_place(std::vector<record::Frame>* frames, std::string* module);
+// The same for the tracer.
+const observe::Places& places();
 
 }  // namespace finitude::bindings

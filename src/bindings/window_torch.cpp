@@ -341,7 +341,7 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   ++entry.step;
   observe::Tracer& tracer = observe::Tracer::get();
   if (l.target_set && entry.ordinal == l.target_ordinal && entry.step == l.target_first && !tracer.on()) {
-    tracer.start(&current_place);
+    tracer.start(&places());
   }
   if (l.trace_level && tracer.on()) tracer.clear();  // a healthy window's trace is not kept
   const bool armed = tracer.on();

@@ -26,38 +26,6 @@ at::Tensor raw_copy(const at::Tensor& t, const TensorView& v) {
   return copy;
 }
 
-struct ArgCopier {
-  std::size_t bytes = 0;
-  bool ok = true;
-  at::Tensor copy(const at::Tensor& t) {
-    TensorView v;
-    if (!t.defined()) return t;
-    if (!ok || !view_of(*t.unsafeGetTensorImpl(), &v) || t.is_conj() || t.is_neg() ||
-        t.key_set().has(c10::DispatchKey::FuncTorchBatched)) {  // with a dimension that the call does not know of
-      ok = false;
-      return {};
-    }
-    bytes += static_cast<std::size_t>(v.end - v.begin);
-    if (bytes > kMaxCapturePerOp) { ok = false; return {}; }
-    return raw_copy(t, v);
-  }
-  c10::IValue operator()(const c10::IValue& v) {
-    if (v.isTensor()) return copy(v.toTensor());
-    if (v.isTensorList()) {
-      c10::List<at::Tensor> out;
-      for (const at::Tensor& t : v.toTensorVector()) out.push_back(copy(t));
-      return out;
-    }
-    if (v.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> out;
-      for (const auto& t : v.toOptionalTensorVector()) out.push_back(t ? std::optional<at::Tensor>(copy(*t)) : std::nullopt);
-      return out;
-    }
-    if (v.isGenerator()) { ok = false; return {}; }
-    return v;
-  }
-};
-
 }  // namespace
 
 std::string text_of(const c10::IValue& v, std::optional<double>* number) {
@@ -89,16 +57,89 @@ std::string text_of(const c10::IValue& v, std::optional<double>* number) {
   return "";
 }
 
-std::shared_ptr<CapturedCall> copy_call(const std::string& op, const char* overload, c10::ArrayRef<const c10::IValue> args,
-                                        std::size_t* size_bytes) {
-  ArgCopier copier;
+HeldCall::Tensor HeldCall::hold(const at::Tensor& t, bool copy_now) {
+  Tensor held;
+  TensorView v;
+  if (!t.defined()) return held;
+  held.impl = t.unsafeGetTensorImpl();
+  if (!ok_ || !view_of(*t.unsafeGetTensorImpl(), &v) || t.is_conj() || t.is_neg() ||
+      t.key_set().has(c10::DispatchKey::FuncTorchBatched)) {  // with a dimension that the call does not know of
+    ok_ = false;
+    return held;
+  }
+  bytes_ += static_cast<std::size_t>(v.end - v.begin);
+  if (bytes_ > kMaxCapturePerOp) {
+    ok_ = false;
+  } else if (copy_now) {
+    held.copy = raw_copy(t, v);
+  } else {
+    held.original.emplace(t.getIntrusivePtr());
+    held.data = v.data;
+  }
+  return held;
+}
+
+void HeldCall::hold(const c10::IValue& value, c10::function_ref<bool(const at::Tensor&)> changes) {
+  Arg& arg = args_.emplace_back();
+  if (value.isTensor()) {
+    arg.kind = Arg::kTensor;
+    arg.tensors.push_back(hold(value.toTensor(), changes(value.toTensor())));
+  } else if (value.isTensorList()) {
+    arg.kind = Arg::kTensors;
+    for (const at::Tensor& t : value.toTensorVector()) arg.tensors.push_back(hold(t, changes(t)));
+  } else if (value.isOptionalTensorList()) {
+    arg.kind = Arg::kOptionalTensors;
+    for (const auto& t : value.toOptionalTensorVector()) {
+      arg.tensors.push_back(t ? hold(*t, changes(*t)) : Tensor());
+    }
+  } else if (value.isGenerator()) {
+    ok_ = false;
+  } else {
+    arg.value = value;
+  }
+}
+
+const c10::TensorImpl* HeldCall::copied(const c10::TensorImpl* original) const {
+  for (const Arg& arg : args_) {
+    for (const Tensor& t : arg.tensors) {
+      if (t.impl == original && t.copy.defined()) return t.copy.unsafeGetTensorImpl();
+    }
+  }
+  return nullptr;
+}
+
+at::Tensor HeldCall::copy_of(const Tensor& held) {
+  if (held.impl == nullptr || held.copy.defined()) return held.copy;
+  const auto impl = held.original->lock();
+  TensorView v;
+  if (!impl.defined() || !view_of(*impl, &v) || v.data != held.data) {
+    ok_ = false;
+    return {};
+  }
+  return raw_copy(at::Tensor(impl), v);
+}
+
+std::shared_ptr<CapturedCall> HeldCall::finish(const std::string& op, const char* overload, std::size_t* size_bytes) {
   auto call = std::make_shared<CapturedCall>();
-  call->args.reserve(args.size());
-  for (const auto& v : args) call->args.push_back(copier(v));
-  if (!copier.ok) return nullptr;
+  for (Arg& arg : args_) {
+    if (arg.kind == Arg::kValue) {
+      call->args.push_back(std::move(arg.value));
+    } else if (arg.kind == Arg::kTensor) {
+      call->args.emplace_back(copy_of(arg.tensors.front()));
+    } else if (arg.kind == Arg::kTensors) {
+      c10::List<at::Tensor> list;
+      for (const Tensor& t : arg.tensors) list.push_back(copy_of(t));
+      call->args.emplace_back(std::move(list));
+    } else {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const Tensor& t : arg.tensors) list.push_back(t.impl != nullptr ? std::optional<at::Tensor>(copy_of(t)) : std::nullopt);
+      call->args.emplace_back(std::move(list));
+    }
+  }
+  if (!ok_) return nullptr;
   call->op = op;
   call->overload = overload;
-  *size_bytes = copier.bytes;
+  *size_bytes = bytes_;
   return call;
 }
 

@@ -68,8 +68,10 @@ const OpInfo& op_info(const at::RecordFunction& fn) {
   static auto& by_address = *new std::unordered_map<const char*, std::unique_ptr<OpInfo>>();
   static auto& by_name = *new std::unordered_map<std::string, std::unique_ptr<OpInfo>>();
   const char* name = fn.name();
-  const auto op = fn.operator_name();
   std::lock_guard<std::mutex> lock(mutex);
+  // operator_name() copies two strings. The name of an operator lies in its schema and stays there.
+  if (const auto known = by_address.find(name); known != by_address.end() && known->second->name == name) return *known->second;
+  const auto op = fn.operator_name();
   if (!op) {  // the text of a range lives inside the event: its address says nothing
     auto& slot = by_name[name];
     if (!slot) {
@@ -80,15 +82,14 @@ const OpInfo& op_info(const at::RecordFunction& fn) {
     return *slot;
   }
   auto& slot = by_address[name];
-  if (!slot || slot->name != op->name) {
-    slot = std::make_unique<OpInfo>();
-    slot->is_op = true;
-    slot->name = op->name;
-    slot->allocates = allocates(op->name);
-    slot->from_host = op->name == "aten::lift_fresh";
-    slot->transparent = op->name.starts_with("profiler::") || op->name.starts_with("aten::is_");
-    fill_from_schema(*op, slot.get());
-  }
+  if (slot) slot.release();  // of an operator that is gone; an op that has not ended may still point at it
+  slot = std::make_unique<OpInfo>();
+  slot->is_op = true;
+  slot->name = op->name;
+  slot->allocates = allocates(op->name);
+  slot->from_host = op->name == "aten::lift_fresh";
+  slot->transparent = op->name.starts_with("profiler::") || op->name.starts_with("aten::is_");
+  fill_from_schema(*op, slot.get());
   return *slot;
 }
 

@@ -3,8 +3,9 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <optional>
 
 #include "observe/call_copy_torch.h"
 #include "observe/op_info_torch.h"
@@ -29,56 +30,31 @@ struct InsideGuard {
 
 std::uint64_t node_key(std::uint64_t thread, std::uint64_t sequence) { return (thread << 48) ^ sequence; }
 
-// Memory that an op wrote without giving it back as an output; read again when the op ends. The caller of the op owns
-// the tensor for that long.
-struct Written {
-  record::SeenTensor input;
-  const char* data;
-  std::vector<std::int64_t> sizes, strides;
-  std::int64_t numel;
-  sense::DType dtype;
-};
-
 bool mask_like(const sense::Health& h) {
   return h.nan == 0 && (h.finite() == 0 || h.min == h.max || h.finite() == h.zero);
 }
 
-record::SeenTensor see(const c10::TensorImpl& impl, bool scan) {
-  record::SeenTensor seen;
-  record::TensorUse& use = seen.use;
+// Every tensor of an argument or result; false: it holds none by its type.
+template <typename Use>
+bool for_each_tensor(const c10::IValue& value, const Use& use) {
+  if (value.isTensor()) {
+    use(value.toTensor());
+  } else if (value.isTensorList()) {
+    const auto list = value.toTensorVector();
+    for (std::size_t i = 0; i < list.size() && i < kMaxListed; ++i) use(list[i]);
+  } else if (value.isOptionalTensorList()) {
+    for (const auto& t : value.toOptionalTensorVector()) {
+      if (t) use(*t);
+    }
+  } else {
+    return false;
+  }
+  return true;
+}
+
+const void* memory_of(const at::Tensor& t) {
   TensorView v;
-  if (!view_of(impl, &v)) return seen;
-  seen.memory = v.storage;
-  use.begin = v.begin;
-  use.end = v.end;
-  use.dtype = v.dtype;
-  use.shape.assign(v.sizes.begin(), v.sizes.end());
-  use.dense = v.numel * static_cast<std::int64_t>(impl.itemsize()) == v.end - v.begin;
-  use.requires_grad = impl.requires_grad();
-  if (scan && v.dtype != sense::DType::kOther) {
-    use.health = full(v);
-    if (!use.health.ok() && v.contiguous) {
-      use.first_bad = static_cast<std::int64_t>(sense::first_non_finite(v.data, static_cast<std::size_t>(v.numel), v.dtype));
-      const std::int64_t rows = v.sizes.empty() ? 0 : v.sizes[0];
-      const std::int64_t row = rows > 0 ? v.numel / rows : 0;
-      for (std::int64_t i = 0; i < rows && rows > 1 && use.bad_rows.size() < record::kMaxBadRows; ++i) {
-        const char* data = v.data + i * row * static_cast<std::int64_t>(impl.itemsize());
-        if (sense::quick_scan(data, static_cast<std::size_t>(row), v.dtype).bad) use.bad_rows.push_back(i);
-      }
-    }
-  }
-  if (impl.is_wrapped_number()) {
-    seen.constant = true;
-    if (impl.dtype() == caffe2::TypeMeta::Make<std::int64_t>()) {  // a Python int: its value is evidence
-      std::int64_t value;
-      std::memcpy(&value, v.data, sizeof value);
-      use.health.numel = 1;
-      use.health.zero = value == 0;
-      use.health.min = use.health.max = static_cast<double>(value);
-      use.health.absmax = std::fabs(use.health.min);
-    }
-  }
-  return seen;
+  return t.defined() && view_of(*t.unsafeGetTensorImpl(), &v) ? v.storage : nullptr;
 }
 
 // A weak reference keeps the address from being used again; the memory itself is freed as always.
@@ -87,12 +63,26 @@ void release_storage(void* storage) { c10::raw::weak_intrusive_ptr::decref(stati
 
 }  // namespace
 
+// An input whose health was known without a look at it.
+struct Recalled {
+  std::size_t index = 0;             // of the op's inputs
+  const void* memory = nullptr;
+  const c10::TensorImpl* tensor = nullptr;
+  std::optional<WeakTensor> weakly;  // nothing: the op may change it, and has left a copy
+};
+
+struct Span {
+  const void* memory = nullptr;
+  std::int64_t begin = 0, end = 0;
+};
+
 struct Tracer::Context : at::ObserverContext {
   record::EventSink::Token token;
   const OpInfo* info = nullptr;
   std::vector<Written> written;
-  std::shared_ptr<CapturedCall> call;
-  std::size_t call_bytes = 0;
+  std::optional<HeldCall> call;
+  std::vector<Recalled> recalled;
+  std::vector<Span> in_doubt;  // that the op may have written
   std::vector<void*> input_memory;
   bool is_node = false, inputs_nan = false;
 };
@@ -112,9 +102,9 @@ record::Phase& Tracer::thread_phase() {
 Tracer::PhaseGuard::PhaseGuard(record::Phase phase) : before(thread_phase()) { thread_phase() = phase; }
 Tracer::PhaseGuard::~PhaseGuard() { thread_phase() = before; }
 
-void Tracer::start(StackFn stack) {
+void Tracer::start(const Places* places) {
   if (on()) return;
-  stack_fn_ = stack;
+  places_ = places;
   sink_.start();
   handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&Tracer::on_start, &Tracer::on_end)
                                       .needsInputs(true)
@@ -139,10 +129,23 @@ void Tracer::clear() {
 }
 
 std::uint32_t Tracer::intern_stack() {
-  record::Stack stack;
-  const StackFn walk = stack_fn_;
-  if (walk == nullptr || !walk(&stack.frames, &stack.module)) return record::kNone;
-  return sink_.stack(std::move(stack));
+  // Most ops come from a place that an op came from before; telling it in words costs more than the op.
+  thread_local std::unordered_map<std::string, std::uint32_t> seen_before;
+  thread_local std::uint64_t seen_in = 0;
+  thread_local std::string key;
+  const Places* places = places_;
+  if (places == nullptr || !places->key(&key)) return record::kNone;
+  const std::uint64_t generation = sink_.generation();
+  if (seen_in != generation) {
+    seen_before.clear();
+    seen_in = generation;
+  }
+  const auto [place, is_new] = seen_before.try_emplace(key, record::kNone);
+  if (is_new) {
+    record::Stack stack;
+    if (places->tell(&stack.frames, &stack.module)) place->second = sink_.stack(std::move(stack));
+  }
+  return place->second;
 }
 
 void Tracer::name_storage(const c10::TensorImpl& tensor, record::Origin origin, const std::string& name) {
@@ -158,7 +161,7 @@ void Tracer::name_batch(const c10::TensorImpl& tensor, const std::string& name) 
 
 void Tracer::add_sink(const std::string& kind, const std::string& name, const c10::TensorImpl& tensor,
                       std::uint32_t micro_batch) {
-  sink_.add_sink(kind, name, see(tensor, true), micro_batch);
+  sink_.add_sink(kind, name, Eye(known_, 0).see(tensor, Look::kFresh), micro_batch);
 }
 
 void Tracer::set_backward_stack() { backward_stack_ = intern_stack(); }
@@ -169,11 +172,12 @@ const CapturedCall* Tracer::captured(record::OpId op) const {
   return it == captured_.end() ? nullptr : it->second.get();
 }
 
-bool Tracer::keep_call(record::OpId op, Context* context) {
+bool Tracer::keep_call(record::OpId op, std::shared_ptr<CapturedCall> call, std::size_t size_bytes) {
+  if (call == nullptr) return false;
   std::lock_guard<std::mutex> lock(captured_mutex_);
-  if (captured_.size() >= kMaxCaptures || captured_bytes_ + context->call_bytes >= kMaxCapture) return false;
-  captured_bytes_ += context->call_bytes;
-  captured_[op] = std::move(context->call);
+  if (captured_.size() >= kMaxCaptures || captured_bytes_ + size_bytes >= kMaxCapture) return false;
+  captured_bytes_ += size_bytes;
+  captured_[op] = std::move(call);
   return true;
 }
 
@@ -228,12 +232,26 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   context->info = &info;
   context->is_node = is_node;
   const bool moves = info.may_view && info.writes == 0;  // views compute nothing: their output tells all
+  // The memory that the op is going to write, and so all that lies in it. Only schemas of aten can be taken at their word.
+  std::vector<const void*> changing;
+  if (info.writes != 0) {
+    for (std::size_t i = 0; i < inputs.size() && i < 64; ++i) {
+      if (((info.writes >> i) & 1) != 0) for_each_tensor(inputs[i], [&](const at::Tensor& t) { changing.push_back(memory_of(t)); });
+    }
+  }
+  const bool says_what_it_writes = info.name.starts_with("aten::");
+  const auto changes = [&](const at::Tensor& t) {
+    if (!says_what_it_writes) return true;
+    return !changing.empty() && std::find(changing.begin(), changing.end(), memory_of(t)) != changing.end();
+  };
   if (info.is_op && !info.allocates && !info.from_host && !is_node && !moves) {
-    // Copied before the kernel can overwrite them; dropped at once where the outputs are finite.
-    context->call = copy_call(info.name, fn.overload_name(), inputs, &context->call_bytes);
+    context->call.emplace(inputs, [&](std::size_t, const at::Tensor& t) { return changes(t); });
   }
 
+  Eye eye(known_, open_generation);
   record::BeginOp begun;
+  begun.inputs.reserve(4);
+  context->input_memory.reserve(4);
   begun.generation = open_generation;
   record::Op& op = begun.op;
   op.name = info.name;
@@ -249,30 +267,31 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     if (!t.defined() || info.from_host) return;
     const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
     // What is only overwritten was not read: its old content explains nothing.
-    record::SeenTensor seen = see(impl, !moves && (arg >= 64 || ((info.overwrites >> arg) & 1) == 0));
+    const bool read = !moves && (arg >= 64 || ((info.overwrites >> arg) & 1) == 0);
+    bool recalled = false;
+    record::SeenTensor seen = eye.see(impl, !read ? Look::kNo : says_what_it_writes ? Look::kKnown : Look::kFresh, &recalled);
+    if (recalled) {
+      auto& input = context->recalled.emplace_back();
+      input.index = begun.inputs.size();
+      input.memory = seen.memory;
+      input.tensor = &impl;
+      if (!changes(t)) input.weakly.emplace(t.getIntrusivePtr());
+    }
     if (arg < info.args.size()) seen.use.arg = info.args[arg];
     seen.use.written = arg < 64 && ((info.writes >> arg) & 1) != 0;
     context->inputs_nan |= seen.use.health.nan != 0;
     if (seen.use.written && seen.memory != nullptr) {
-      TensorView v;
-      view_of(impl, &v);
-      context->written.push_back({seen, v.data, {v.sizes.begin(), v.sizes.end()}, {v.strides.begin(), v.strides.end()},
-                                  v.numel, v.dtype});
+      known_.written(seen.memory, seen.use.begin, seen.use.end);
+      context->written.push_back(written_by(impl, seen));
+    } else if (!says_what_it_writes && seen.memory != nullptr) {
+      context->in_doubt.push_back({seen.memory, seen.use.begin, seen.use.end});
     }
     context->input_memory.push_back(seen.memory);
     begun.inputs.push_back(std::move(seen));
   };
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const c10::IValue& v = inputs[i];
-    if (v.isTensor()) {
-      add(v.toTensor(), i);
-    } else if (v.isTensorList()) {
-      const auto list = v.toTensorVector();
-      for (std::size_t k = 0; k < list.size() && k < kMaxListed; ++k) add(list[k], i);
-    } else if (v.isOptionalTensorList()) {
-      for (const auto& t : v.toOptionalTensorVector()) {
-        if (t) add(*t, i);
-      }
+    if (for_each_tensor(v, [&](const at::Tensor& t) { add(t, i); })) {
     } else if (info.is_op) {
       record::ScalarUse scalar;
       if (i < info.args.size()) scalar.arg = info.args[i];
@@ -295,6 +314,26 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   return context;
 }
 
+// Something may have written an input unseen since it was looked at: where the result is bad, that may be the reason.
+void Tracer::look_again(Context* context, record::EndOp* ended) {
+  Eye eye(known_, 0);
+  for (const Recalled& input : context->recalled) {
+    const c10::TensorImpl* tensor = nullptr;
+    c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> alive;
+    if (input.weakly) {
+      alive = input.weakly->lock();
+      tensor = alive.defined() ? alive.get() : nullptr;
+    } else if (context->call) {
+      tensor = context->call->copied(input.tensor);
+    }
+    if (tensor == nullptr) continue;
+    record::SeenTensor seen = eye.see(*tensor, Look::kFresh);
+    if (input.weakly && seen.memory != input.memory) continue;
+    context->inputs_nan |= seen.use.health.nan != 0;
+    ended->inputs.emplace_back(input.index, std::move(seen.use));
+  }
+}
+
 void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   const record::OpId id = context->token.op;
   if (context->token.generation != sink_.generation()) return;  // a new trace began meanwhile
@@ -303,13 +342,21 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
     while (!open_nodes.empty() && open_nodes.back() >= id) open_nodes.pop_back();
   }
   const OpInfo& info = *context->info;
+  // What lies in full traces is not held, so that its address may be used again: nothing is known of it. Nor is it of
+  // fresh memory, which host code may fill unseen (torch.tensor).
+  Eye eye(known_, sink_.full() || info.allocates ? 0 : context->token.generation);
+  const bool moves = info.is_op && info.may_view && info.writes == 0 && !info.from_host;
+  for (const Written& w : context->written) {  // once more: ops inside of this one may have looked meanwhile
+    known_.written(w.input.memory, w.input.use.begin, w.input.use.end);
+  }
+  for (const Span& span : context->in_doubt) known_.written(span.memory, span.begin, span.end);
   bool all_views = info.may_view, any = false, bad = false;
   record::EndOp ended;
   std::size_t index = 0;
   const auto add = [&](const at::Tensor& t) {
     if (!t.defined()) return;
     const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
-    record::SeenTensor seen = see(impl, true);
+    record::SeenTensor seen = eye.see(impl, moves ? Look::kKnown : Look::kFresh);
     if (index < info.returns.size()) seen.use.arg = info.returns[index];
     if (seen.memory != nullptr) {
       any = true;
@@ -328,12 +375,7 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
     const auto& results = fn.outputs();
     const std::size_t count = std::min(results.size(), std::max<std::size_t>(info.returns.size(), info.is_op ? 0 : 64));
     for (std::size_t i = results.size() - count; i < results.size(); ++i, ++index) {
-      const c10::IValue& v = results[i];
-      if (v.isTensor()) {
-        add(v.toTensor());
-      } else if (v.isTensorList()) {
-        for (const at::Tensor& t : v.toTensorVector()) add(t);
-      }
+      for_each_tensor(results[i], add);
     }
   }
   ended.failed = info.is_op && !info.returns.empty() && fn.outputs().empty();
@@ -344,7 +386,7 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
       listed |= out.memory == w.input.memory && out.use.begin == use.begin && out.use.end == use.end;
     }
     if (listed || w.dtype == sense::DType::kOther) continue;
-    use.health = sense::full_scan_strided(w.data, w.sizes.data(), w.strides.data(), static_cast<int>(w.sizes.size()), w.dtype);
+    use.health = w.health_now();
     use.first_bad = -1;
     bad |= !use.health.ok();
     ended.outputs.push_back(std::move(w.input));
@@ -362,7 +404,12 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
       }
     }
   }
-  ended.captured = bad && !ended.is_view && context->call && !context->inputs_nan && keep_call(id, context);
+  if (bad && !ended.is_view) {
+    look_again(context, &ended);
+    std::size_t size_bytes = 0;
+    ended.captured = context->call && !context->inputs_nan &&
+                     keep_call(id, context->call->finish(info.name, fn.overload_name(), &size_bytes), size_bytes);
+  }
   sink_.end(context->token, std::move(ended));
 }
 

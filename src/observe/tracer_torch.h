@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "observe/call_copy_torch.h"
+#include "observe/known_health.h"
 #include "observe/tensor_view_torch.h"
 #include "record/event_sink.h"
 #include "record/trace.h"
@@ -20,7 +21,11 @@
 namespace finitude::observe {
 
 // Where in the user's code are we? Implemented by the bindings (takes the GIL itself if need be).
-using StackFn = bool (*)(std::vector<record::Frame>* frames, std::string* module);
+struct Places {
+  // Equal bytes, within one trace: the same place. False: no place can be told.
+  bool (*key)(std::string* bytes);
+  bool (*tell)(std::vector<record::Frame>* frames, std::string* module);
+};
 
 // One per process, leaked on purpose: callbacks may outlive main. Costs nothing while off (no callback is installed).
 // Callbacks hold no tensor reference, never throw, and hold no lock while they scan memory or wait for the GIL.
@@ -28,7 +33,7 @@ class Tracer {
  public:
   static Tracer& get();
 
-  void start(StackFn stack);
+  void start(const Places* places);  // which outlive the tracer
   void stop();                       // the trace stays until clear()
   void clear();
   bool on() const { return sink_.on(); }
@@ -60,11 +65,13 @@ class Tracer {
   static void on_end(const at::RecordFunction& fn, at::ObserverContext* context);
   std::unique_ptr<at::ObserverContext> start_op(const at::RecordFunction& fn);
   void end_op(const at::RecordFunction& fn, Context* context);
-  bool keep_call(record::OpId op, Context* context);
+  bool keep_call(record::OpId op, std::shared_ptr<CapturedCall> call, std::size_t size_bytes);
+  void look_again(Context* context, record::EndOp* ended);
   std::uint32_t intern_stack();
 
   record::EventSink sink_;
-  std::atomic<StackFn> stack_fn_ = nullptr;
+  KnownHealth known_;
+  std::atomic<const Places*> places_ = nullptr;
   std::atomic<std::uint32_t> backward_stack_ = record::kNone, micro_batch_ = 0;
   at::CallbackHandle handle_ = 0;      // of start() and stop(), which one thread calls
 

@@ -90,6 +90,13 @@ bool EventSink::end(Token token, EndOp&& ended) {
   account(bytes_of(outputs) + bytes_of(ended.scalars) + ended.makes.size() * kNodeBytes);
   Op& op = trace_.ops[token.op];
   op.outputs = std::move(outputs);
+  for (auto& [index, use] : ended.inputs) {
+    if (index >= op.inputs.size()) continue;
+    TensorUse& input = op.inputs[index];
+    input.health = use.health;
+    input.first_bad = use.first_bad;
+    input.bad_rows = std::move(use.bad_rows);
+  }
   for (ScalarUse& scalar : ended.scalars) op.scalars.push_back(std::move(scalar));
   if (ended.phase) op.phase = *ended.phase;
   op.is_view = ended.is_view;

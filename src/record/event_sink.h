@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "record/trace.h"
@@ -35,6 +36,7 @@ struct BeginOp {
 
 struct EndOp {
   std::vector<SeenTensor> outputs;
+  std::vector<std::pair<std::size_t, TensorUse>> inputs;  // by index: looked at once more
   std::vector<NodeKey> makes;
   std::vector<ScalarUse> scalars;   // what was learnt of them at the end
   std::optional<Phase> phase;       // where the end tells better than the beginning

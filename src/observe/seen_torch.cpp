@@ -1,0 +1,74 @@
+#include "observe/seen_torch.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "observe/tensor_view_torch.h"
+
+namespace finitude::observe {
+namespace {
+
+void find_bad_rows(const TensorView& v, std::int64_t item_bytes, record::TensorUse* use) {
+  use->first_bad = static_cast<std::int64_t>(sense::first_non_finite(v.data, static_cast<std::size_t>(v.numel), v.dtype));
+  const std::int64_t rows = v.sizes.empty() ? 0 : v.sizes[0];
+  const std::int64_t row = rows > 0 ? v.numel / rows : 0;
+  for (std::int64_t i = 0; i < rows && rows > 1 && use->bad_rows.size() < record::kMaxBadRows; ++i) {
+    const char* data = v.data + i * row * item_bytes;
+    if (sense::quick_scan(data, static_cast<std::size_t>(row), v.dtype).bad) use->bad_rows.push_back(i);
+  }
+}
+
+}  // namespace
+
+record::SeenTensor Eye::see(const c10::TensorImpl& impl, Look look, bool* from_memory) {
+  record::SeenTensor seen;
+  record::TensorUse& use = seen.use;
+  TensorView v;
+  if (!view_of(impl, &v)) return seen;
+  const auto item_bytes = static_cast<std::int64_t>(impl.itemsize());
+  seen.memory = v.storage;
+  use.begin = v.begin;
+  use.end = v.end;
+  use.dtype = v.dtype;
+  use.shape.assign(v.sizes.begin(), v.sizes.end());
+  use.dense = v.numel * item_bytes == v.end - v.begin;
+  use.requires_grad = impl.requires_grad();
+  if (look != Look::kNo && v.dtype != sense::DType::kOther) {
+    // Whatever the order of its dimensions, a view that fills its span holds the same values.
+    const KnownHealth::Region region{v.storage, v.data, v.begin, v.end, v.dtype};
+    const bool one_region = use.dense && generation_ != 0;
+    if (look == Look::kKnown && one_region && known_.find(generation_, region, &use.health)) {
+      if (from_memory != nullptr) *from_memory = true;
+    } else {
+      use.health = full(v);
+      // Kernels fill what an op inside of them has allocated: an earlier look at it is void.
+      if (look == Look::kFresh && generation_ != 0) known_.written(v.storage, v.begin, v.end);
+      if (one_region) known_.put(generation_, region, use.health);
+      if (!use.health.ok() && v.contiguous) find_bad_rows(v, item_bytes, &use);
+    }
+  }
+  if (impl.is_wrapped_number()) {
+    seen.constant = true;
+    if (impl.dtype() == caffe2::TypeMeta::Make<std::int64_t>()) {  // a Python int: its value is evidence
+      std::int64_t value;
+      std::memcpy(&value, v.data, sizeof value);
+      use.health.numel = 1;
+      use.health.zero = value == 0;
+      use.health.min = use.health.max = static_cast<double>(value);
+      use.health.absmax = std::fabs(use.health.min);
+    }
+  }
+  return seen;
+}
+
+sense::Health Written::health_now() const noexcept {
+  return sense::full_scan_strided(data, sizes.data(), strides.data(), static_cast<int>(sizes.size()), dtype);
+}
+
+Written written_by(const c10::TensorImpl& impl, const record::SeenTensor& seen) {
+  TensorView v;
+  view_of(impl, &v);
+  return {seen, v.data, {v.sizes.begin(), v.sizes.end()}, {v.strides.begin(), v.strides.end()}, v.dtype};
+}
+
+}  // namespace finitude::observe
