@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-16 clang-format 2>/dev/null))
 
-.PHONY: help setup build demo test zoo test-matrix format clean
+.PHONY: help setup build demo test zoo test-matrix test-neon fuzz bench-sense format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,15 @@ zoo: ## Run every case of zoo/ and print the score table
 test-matrix: ## Fast tests on other Pythons and torch versions; writes docs/compatibility.md (not in CI)
 	@tools/setup.sh test
 	@$(PY) tools/test_matrix.py
+
+test-neon: ## Scan kernels for aarch64, cross-compiled and run by qemu (not in CI)
+	@tools/test_neon.sh
+
+fuzz: ## Every *_fuzz.cpp with libFuzzer, ASan and UBSan (clang 16), FUZZ_SECONDS=60 each (not in CI)
+	@tools/fuzz.sh
+
+bench-sense: ## Scan kernels beside a plain read and torch; writes docs/kernels.md (5 minutes, idle machine)
+	@tools/bench_sense.sh
 
 format: ## Format the C++ sources in place (clang-format 16)
 	@test -n "$(CLANG_FORMAT)" || { echo "make format needs clang-format: apt-get install clang-format-16" >&2; exit 1; }

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# setup.sh demo|test: the apt packages that are missing, .venv, and the pinned pip packages of requirements/.
+# setup.sh demo|test|bench: the apt packages that are missing, .venv, and the pinned pip packages of requirements/.
 # What is there already is left alone, so that a warm call takes about a second. pip's own configuration is not touched.
 [ -n "${step_total:-}" ] || step_total=3
 . "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
 apt_demo=(g++ cmake ninja-build libhwy-dev nlohmann-json3-dev)
 apt_test=(libcli11-dev libgtest-dev libgmock-dev librapidcheck-dev)
+apt_bench=(libbenchmark-dev)
+apt_neon=(g++-12-aarch64-linux-gnu qemu-user)
 
 supported() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
 
@@ -51,7 +53,11 @@ install_apt() {
   local python_packages wanted missing
   python_packages=$(apt_for_python) || return 1
   wanted=("${apt_demo[@]}" $python_packages)
-  [ "$1" = test ] && wanted+=("${apt_test[@]}")
+  case $1 in
+    test) wanted+=("${apt_test[@]}") ;;
+    bench) wanted+=("${apt_test[@]}" "${apt_bench[@]}") ;;
+    neon) wanted=("${apt_demo[@]}" "${apt_neon[@]}") ;;
+  esac
   if ! command -v dpkg-query >/dev/null; then
     say "This is not Debian or a relative of it. Needed, by Debian's names: ${wanted[*]}"
     return 0
@@ -106,12 +112,14 @@ install_pip() {
 }
 
 setup() {
-  step "apt packages" install_apt "$1" && step "Python environment" make_venv && step "pip packages" install_pip "$1"
+  local pip=$1
+  [ "$pip" != bench ] || pip=test
+  step "apt packages" install_apt "$1" && step "Python environment" make_venv && step "pip packages" install_pip "$pip"
 }
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   case "${1:-test}" in
-    demo | test) setup "${1:-test}" ;;
-    *) die "usage: setup.sh demo|test" ;;
+    demo | test | bench) setup "${1:-test}" ;;
+    *) die "usage: setup.sh demo|test|bench" ;;
   esac
 fi

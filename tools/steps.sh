@@ -25,9 +25,9 @@ step() {
   return "$rc"
 }
 
-# digest FILE_OR_DIRECTORY...: one hash over names and contents; bytecode and tests do not count.
+# digest FILE_OR_DIRECTORY...: one hash over names and contents; bytecode, tests and fuzz targets do not count.
 digest() {
-  find "$@" -type f ! -name '*.pyc' ! -name '*_test.cpp' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum |
+  find "$@" -type f ! -name '*.pyc' ! -name '*_test.cpp' ! -name '*_fuzz.cpp' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum |
     sha256sum | cut -d' ' -f1
 }
 

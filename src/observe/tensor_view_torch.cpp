@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/checksum.h"
+#include "observe/threads_torch.h"
 
 namespace finitude::observe {
 
@@ -82,13 +83,15 @@ bool view_of(const c10::TensorImpl& outer, TensorView* view) noexcept {
 }
 
 sense::Quick quick(const TensorView& v) noexcept {
-  if (v.contiguous) return sense::quick_scan(v.data, static_cast<std::size_t>(v.numel), v.dtype);
-  return sense::quick_scan_strided(v.data, v.sizes.data(), v.strides.data(), static_cast<int>(v.sizes.size()), v.dtype);
+  if (v.contiguous) return sense::quick_scan(v.data, static_cast<std::size_t>(v.numel), v.dtype, torch_threads());
+  return sense::quick_scan_strided(v.data, v.sizes.data(), v.strides.data(), static_cast<int>(v.sizes.size()), v.dtype,
+                                    torch_threads());
 }
 
 sense::Health full(const TensorView& v) noexcept {
-  if (v.contiguous) return sense::full_scan(v.data, static_cast<std::size_t>(v.numel), v.dtype);
-  return sense::full_scan_strided(v.data, v.sizes.data(), v.strides.data(), static_cast<int>(v.sizes.size()), v.dtype);
+  if (v.contiguous) return sense::full_scan(v.data, static_cast<std::size_t>(v.numel), v.dtype, torch_threads());
+  return sense::full_scan_strided(v.data, v.sizes.data(), v.strides.data(), static_cast<int>(v.sizes.size()), v.dtype,
+                                   torch_threads());
 }
 
 std::uint64_t checksum(const TensorView& v) noexcept {

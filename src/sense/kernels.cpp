@@ -58,6 +58,19 @@ const Kernels* kernels_of(std::int64_t target) noexcept {
 #endif
 }
 
+struct Compiled {
+  std::array<const char*, 16> names{};
+  std::size_t count = 0;
+
+  Compiled() noexcept {
+    for (std::int64_t left = HWY_TARGETS; left != 0 && count + 1 < names.size(); left &= left - 1) {
+      const std::int64_t target = left & -left;
+      if (target != HWY_SCALAR) names[count++] = hwy::TargetName(target);
+    }
+    names[count++] = scalar_kernels().isa;
+  }
+};
+
 struct Available {
   std::array<const Kernels*, 16> tables{};
   std::size_t count = 0;
@@ -82,6 +95,11 @@ bool same_name(std::string_view a, std::string_view b) noexcept {
 }
 
 }  // namespace
+
+std::span<const char* const> compiled_isas() noexcept {
+  static const Compiled compiled;
+  return {compiled.names.data(), compiled.count};
+}
 
 std::span<const Kernels* const> available_kernels() noexcept {
   static const Available available;

@@ -39,6 +39,9 @@ struct Kernels {
 // Plain C++, for machines without a vector unit we know and as the last fallback.
 const Kernels& scalar_kernels() noexcept;
 
+// The names of all that this build holds, "scalar" among them, whether or not this machine can run them.
+std::span<const char* const> compiled_isas() noexcept;
+
 // All that this build holds and this machine can run, best first; never empty.
 std::span<const Kernels* const> available_kernels() noexcept;
 

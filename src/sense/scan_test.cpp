@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <set>
 
@@ -68,6 +69,42 @@ TEST_P(EveryIsa, BlocksOfDifferentKinds) {
   }
 }
 
+// After some blocks without new extremes only magnitudes are looked at: whatever then comes must still be
+// seen.
+TEST_P(EveryIsa, AfterManyCalmBlocksOneTellingValue) {
+  const std::size_t blocks = 9, reals = blocks * kBlock + 3 * reals_per_, size = info(dtype_).size_bytes;
+  std::vector<unsigned char> data(reals * size);
+  fill(data.data(), kBlock, format_, Mix::kOrdinary, random_);
+  for (std::size_t at = kBlock * size; at < data.size(); at += kBlock * size) {
+    std::memcpy(data.data() + at, data.data(), std::min(kBlock * size, data.size() - at));
+  }
+  const std::vector<unsigned char> calm = data;
+  ASSERT_NO_FATAL_FAILURE(expect_all_agree(data.data(), reals / reals_per_));
+  std::vector<std::uint64_t> codes = finite_codes(format_);
+  for (const std::uint64_t bad : bad_codes(format_)) codes.push_back(bad);
+  for (const std::uint64_t code : codes) {
+    const std::size_t at = (6 + random_() % 2) * kBlock + random_() % kBlock;
+    put(data.data(), at, code, format_);
+    ASSERT_NO_FATAL_FAILURE(expect_all_agree(data.data(), reals / reals_per_))
+        << "at " << at << " code " << code;
+    std::memcpy(data.data() + at * size, calm.data() + at * size, size);
+  }
+}
+
+// All of one sign: the other end of the range is the least magnitude.
+TEST_P(EveryIsa, ManyBlocksOfOneSign) {
+  const std::size_t reals = 7 * kBlock;
+  std::vector<unsigned char> data(reals * info(dtype_).size_bytes);
+  for (const bool negative : {false, true}) {
+    fill(data.data(), reals, format_, Mix::kOrdinary, random_);
+    for (std::size_t i = 1; i <= reals; ++i) {
+      unsigned char& top = data[i * info(dtype_).size_bytes - 1];
+      top = static_cast<unsigned char>(negative ? top | 0x80 : top & 0x7f);
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_all_agree(data.data(), reals / reals_per_));
+  }
+}
+
 TEST_P(EveryIsa, OneBadElementIsSeenAtEveryPosition) {
   for (const std::size_t numel : {1u, 2u, 7u, 16u, 17u, 31u, 64u, 130u, 259u}) {
     std::vector<unsigned char> clean(numel * element_ + 1);
@@ -114,6 +151,26 @@ TEST_P(EveryIsa, UniformTensorsOfEveryTellingValue) {
   }
 }
 
+// Each value that is special to the format among ordinary ones, at each position of up to sixteen vectors and
+// a rest.
+TEST_P(EveryIsa, EveryTellingValueAtEveryPosition) {
+  std::vector<std::uint64_t> codes = finite_codes(format_);
+  for (const std::uint64_t bad : bad_codes(format_)) codes.push_back(bad);
+  const std::size_t reals = 16 * 64 / info(dtype_).size_bytes + 3 * reals_per_;
+  std::vector<unsigned char> data(reals * info(dtype_).size_bytes + 1);
+  fill(data.data() + 1, reals, format_, Mix::kOrdinary, random_);
+  const std::vector<unsigned char> ordinary = data;
+  const std::size_t size = info(dtype_).size_bytes;
+  for (std::size_t at = 0; at < reals; ++at) {
+    for (const std::uint64_t code : codes) {
+      put(data.data() + 1, at, code, format_);
+      ASSERT_NO_FATAL_FAILURE(expect_all_agree(data.data() + 1, reals / reals_per_))
+          << "at " << at << " code " << code;
+    }
+    std::memcpy(data.data() + 1 + at * size, ordinary.data() + 1 + at * size, size);
+  }
+}
+
 TEST_P(EveryIsa, ReadsNothingBesideTheData) {
   const FencedMemory fenced(3 * kBlock * element_);
   const auto reals_in_all = static_cast<std::size_t>(fenced.end() - fenced.begin()) / element_ * reals_per_;
@@ -142,6 +199,23 @@ TEST(Isa, ScalarIsAlwaysThereAndEveryIsaHasItsOwnKernels) {
   EXPECT_EQ(full.size(), available_kernels().size());
   EXPECT_EQ(names.size(), available_kernels().size());
   EXPECT_EQ(names.count("scalar"), 1u);
+}
+
+// A machine that cannot run one of them has not tested it: that must be seen.
+TEST(Isa, ThisMachineRunsEveryCompiledOne) {
+  std::string missing;
+  for (const char* name : compiled_isas()) {
+    if (std::string(choose_kernels(name).isa) != name) missing += std::string(" ") + name;
+  }
+  if (!missing.empty()) GTEST_SKIP() << "compiled, but this machine cannot run it:" << missing;
+  EXPECT_EQ(compiled_isas().size(), available_kernels().size());
+}
+
+TEST(Isa, WhatTheEnvironmentNamesIsInUse) {
+  const char* forced = std::getenv("FINITUDE_FORCE_ISA");
+  EXPECT_EQ(&kernels(), &choose_kernels(forced == nullptr ? "" : forced));
+  EXPECT_EQ(chosen_isa(), kernels().isa);
+  std::printf("kernels in use: %s\n", kernels().isa);
 }
 
 TEST(Isa, ChoosesByNameAndTakesTheBestForAnUnknownOne) {

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "sense/differ.h"
 #include "sense/format.h"
 #include "sense/scan_with.h"
 
@@ -76,36 +78,21 @@ inline void fill(unsigned char* at, std::size_t reals, const BitFormat& format, 
   }
 }
 
-inline ::testing::AssertionResult same(const Health& actual, const Health& expected) {
-  const auto differ = [](const char* what, auto a, auto e) {
-    return ::testing::AssertionFailure() << what << " is " << a << ", expected " << e;
-  };
-  if (actual.numel != expected.numel) return differ("numel", actual.numel, expected.numel);
-  if (actual.nan != expected.nan) return differ("nan", actual.nan, expected.nan);
-  if (actual.pos_inf != expected.pos_inf) return differ("pos_inf", actual.pos_inf, expected.pos_inf);
-  if (actual.neg_inf != expected.neg_inf) return differ("neg_inf", actual.neg_inf, expected.neg_inf);
-  if (actual.zero != expected.zero) return differ("zero", actual.zero, expected.zero);
-  if (actual.subnormal != expected.subnormal)
-    return differ("subnormal", actual.subnormal, expected.subnormal);
-  if (order_key(actual.absmax) != order_key(expected.absmax))
-    return differ("absmax", actual.absmax, expected.absmax);
-  if (order_key(actual.min) != order_key(expected.min)) return differ("min", actual.min, expected.min);
-  if (order_key(actual.max) != order_key(expected.max)) return differ("max", actual.max, expected.max);
-  const double gap =
-      actual.sum_sq > expected.sum_sq ? actual.sum_sq - expected.sum_sq : expected.sum_sq - actual.sum_sq;
-  if (actual.sum_sq != expected.sum_sq && !(gap <= 1e-13 * expected.sum_sq)) {
-    return differ("sum_sq", actual.sum_sq, expected.sum_sq);
-  }
-  return ::testing::AssertionSuccess();
+inline std::ostream& operator<<(std::ostream& out, const Health& h) {
+  return out << "numel " << h.numel << " nan " << h.nan << " inf +" << h.pos_inf << " -" << h.neg_inf
+             << " zero " << h.zero << " subnormal " << h.subnormal << " absmax " << h.absmax << " min "
+             << h.min << " max " << h.max << " sum_sq " << h.sum_sq;
+}
+inline std::ostream& operator<<(std::ostream& out, const Quick& q) {
+  return out << "bad " << q.bad << " absmax " << q.absmax;
 }
 
-// Quick must agree with what the reference found.
-inline ::testing::AssertionResult same(const Quick& actual, const Health& expected) {
-  if (actual.bad == expected.ok()) return ::testing::AssertionFailure() << "bad is " << actual.bad;
-  if (!actual.bad && order_key(actual.absmax) != order_key(expected.absmax)) {
-    return ::testing::AssertionFailure() << "absmax is " << actual.absmax << ", expected " << expected.absmax;
-  }
-  return ::testing::AssertionSuccess();
+// differ(), for EXPECT_TRUE.
+template <typename Actual>
+::testing::AssertionResult same(const Actual& actual, const Health& expected) {
+  const char* field = differ(actual, expected);
+  if (field == nullptr) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << field << " differs: " << actual << "; expected " << expected;
 }
 
 // Memory that is followed, and preceded, by pages nobody may touch.

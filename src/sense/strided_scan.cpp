@@ -2,8 +2,8 @@
 // lie, the rest is gathered into a small buffer first.
 #include <cstring>
 
-#include "sense/format.h"
 #include "finitude/scan.h"
+#include "sense/format.h"
 
 namespace finitude::sense {
 namespace {
@@ -146,12 +146,12 @@ std::size_t element_bytes(DType dtype) noexcept {
 }  // namespace
 
 Health full_scan_strided(const void* data, const std::int64_t* sizes, const std::int64_t* strides, int ndim,
-                         DType dtype) noexcept {
+                         DType dtype, Threads threads) noexcept {
   Health health;
   const Layout layout = coalesce(sizes, strides, ndim);
   if (layout.empty || element_bytes(dtype) == 0) return health;
   for_each_dense(data, layout, element_bytes(dtype), [&](const void* part, std::size_t count) {
-    health = merge(health, full_scan(part, count, dtype));
+    health = merge(health, full_scan(part, count, dtype, threads));
     return true;
   });
   if (layout.repeats != 1) {
@@ -165,12 +165,12 @@ Health full_scan_strided(const void* data, const std::int64_t* sizes, const std:
 }
 
 Quick quick_scan_strided(const void* data, const std::int64_t* sizes, const std::int64_t* strides, int ndim,
-                         DType dtype) noexcept {
+                         DType dtype, Threads threads) noexcept {
   Quick quick;
   const Layout layout = coalesce(sizes, strides, ndim);
   if (layout.empty || element_bytes(dtype) == 0) return quick;
   for_each_dense(data, layout, element_bytes(dtype), [&](const void* part, std::size_t count) {
-    const Quick one = quick_scan(part, count, dtype);
+    const Quick one = quick_scan(part, count, dtype, threads);
     quick.bad = one.bad;
     if (order_key(one.absmax) > order_key(quick.absmax)) quick.absmax = one.absmax;
     return !quick.bad;

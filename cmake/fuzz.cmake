@@ -1,0 +1,16 @@
+# *_fuzz.cpp: one program each, named after the file, against finitude_core. With clang it is a libFuzzer target (preset
+# "fuzz"); another compiler gets the driver of tests/fuzz, which takes the same options. ctest runs each for two seconds.
+set(fuzz_sources ${FINITUDE_SOURCES})
+list(FILTER fuzz_sources INCLUDE REGEX "_fuzz\\.cpp$")
+foreach(source ${fuzz_sources})
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE finitude_core finitude_options)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  else()
+    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/fuzz/driver_posix.cpp)
+  endif()
+  add_test(NAME Fuzz.${name} COMMAND ${name} -seed=1 -max_total_time=2)
+  set_tests_properties(Fuzz.${name} PROPERTIES LABELS fast)
+endforeach()
