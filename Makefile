@@ -5,10 +5,10 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-16 clang-format 2>/dev/null))
 
-.PHONY: help setup build demo test zoo test-matrix test-neon fuzz bench-sense format clean
+.PHONY: help setup build demo test zoo test-matrix test-neon fuzz bench-sense bench-overhead bench-pieces bench-peers format clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install the apt and pip packages that are missing (root or sudo), and make .venv
 	@tools/setup.sh test
@@ -38,6 +38,17 @@ fuzz: ## Every *_fuzz.cpp with libFuzzer, ASan and UBSan (clang 16), FUZZ_SECOND
 
 bench-sense: ## Scan kernels beside a plain read and torch; writes docs/kernels.md (5 minutes, idle machine)
 	@tools/bench_sense.sh
+
+bench-overhead: ## What watching costs beside its alternatives; writes docs/overhead.md (25 minutes; ARGS=--quick: 3)
+	@tools/build.sh
+	@$(PY) -m bench.overhead $(ARGS)
+
+bench-pieces: ## The budget of a step in nanoseconds per piece; writes docs/overhead-pieces.md
+	@tools/build.sh
+	@$(PY) -m bench.pieces $(ARGS)
+
+bench-peers: ## Install the packages that only two of the alternatives need, into build/bench-peers
+	@$(PY) -m pip install --disable-pip-version-check --quiet --upgrade --no-deps --target build/bench-peers -r requirements/bench.txt
 
 format: ## Format the C++ sources in place (clang-format 16)
 	@test -n "$(CLANG_FORMAT)" || { echo "make format needs clang-format: apt-get install clang-format-16" >&2; exit 1; }

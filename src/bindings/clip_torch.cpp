@@ -1,6 +1,7 @@
 // Gradients are looked at before clipping rewrites them.
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "bindings/meter.h"
 #include "bindings/stack_torch.h"
 #include "bindings/window_torch.h"
 #include "observe/tensor_view_torch.h"
@@ -8,6 +9,7 @@
 namespace finitude::bindings {
 
 PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  const Metered hook(Piece::kHook);
   Live& l = live();
   bool finite = false;
   double norm = 0;  // no element is larger
@@ -21,7 +23,11 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
   }
   PyObject* list = l.on && nargs >= 1 ? (PyList_Check(args[0]) ? args[0] : nullptr) : nullptr;
   if (list != nullptr && !finite) scan_before_write(list);
-  PyObject* result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
+  PyObject* result;
+  {
+    const Metered program(Piece::kProgram);
+    result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
+  }
   if (result == nullptr || list == nullptr) return result;
   bool any_bad = false;
   OptimizerEntry* owner = nullptr;
@@ -52,6 +58,7 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
 }
 
 void scan_before_write(PyObject* parameters) {
+  const Metered gradients(Piece::kGradients);
   Live& l = live();
   PyObject* iterator = PyObject_GetIter(parameters);
   if (iterator == nullptr) {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/window_torch.h"
 #include "bindings/written_torch.h"
@@ -110,6 +111,7 @@ bool is_found_inf(PyObject* optimizer) {
 
 // torch.autograd._engine_run_backward(tensors, grad_tensors, retain, create, inputs, allow_unreachable=, accumulate_grad=)
 PyObject* engine_run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  const Metered hook(Piece::kHook);
   Live& l = live();
   PyObject* original = l.original_backward;
   bool accumulates = false;
@@ -124,6 +126,7 @@ PyObject* engine_run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs
   if (!accumulates || nargs < 1) {
     // autograd.grad: not a loss, but what it calls is below the outermost engine call.
     ++l.depth;
+    const Metered program(Piece::kProgram);
     PyObject* result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
     --l.depth;
     return result;
@@ -146,6 +149,7 @@ PyObject* engine_run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs
   PyObject* result;
   {
     // Sums of gradients run between the nodes, and are part of backward too.
+    const Metered program(Piece::kProgram);
     observe::Tracer::PhaseGuard phase(outermost ? record::Phase::kBackward : observe::Tracer::thread_phase());
     result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
   }
@@ -156,6 +160,7 @@ PyObject* engine_run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs
 
 // The optimizer is about to step: the one place where everything is decided.
 PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  const Metered hook(Piece::kHook);
   Live& l = live();
   if (!l.on || nargs < 3) Py_RETURN_NONE;
   PyObject* optimizer = args[0];
@@ -230,6 +235,7 @@ PyObject* restore_after_veto(PyObject*, PyObject* const* args, Py_ssize_t nargs)
 }
 
 PyObject* check_after_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  const Metered hook(Piece::kHook);
   if (nargs < 1 || !live().on) Py_RETURN_NONE;
   OptimizerEntry* entry = find_entry(args[0]);
   observe::Tracer::thread_phase() = record::Phase::kForward;
@@ -249,9 +255,11 @@ PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nar
     entry->veto_now = false;
     Py_RETURN_NONE;
   }
+  const Metered hook(Piece::kHook);
   ++entry->in_step;
   PyObject* result;
   {
+    const Metered program(Piece::kProgram);
     observe::Tracer::PhaseGuard phase(record::Phase::kOptimizer);
     result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
   }

@@ -89,6 +89,7 @@ struct Live {
   std::vector<LossNote> losses;      // of the open windows, bounded
   std::uint64_t next_serial = 0;
   bool scaled_pending = false;       // a scaled loss waits for its backward
+  bool keeps_window_start = true;    // false: a bad step is vetoed but cannot be run again in place (bench/ only)
   bool wake_on_backward = false;     // the Python side asked to be told of the next outermost backward
   // A second process: the step it is to explain. Traced from when the step before the first is applied.
   bool target_set = false, target_written = false, trace_level = false;

@@ -7,6 +7,7 @@
 
 #include "base/checksum.h"
 #include "bindings/live_torch.h"
+#include "bindings/meter.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 
@@ -77,6 +78,7 @@ LoaderLog& loader_log() {
 
 void LoaderLog::forget() {
   if (replaying_) return;
+  const Metered loader(Piece::kLoader);
   // Dropping a batch can run arbitrary destructors; they must find the log consistent.
   std::vector<LoaderEvent> old;
   old.swap(events_);
@@ -92,6 +94,8 @@ const RngState* LoaderLog::last_fetch() const {
   }
   return nullptr;
 }
+
+bool LoaderLog::wants() const { return live().on && live().keeps_window_start && !replaying_; }
 
 void LoaderLog::begin_replay() {
   replaying_ = true;
@@ -136,7 +140,8 @@ PyObject* LoaderLog::iter(PyObject* loader) {
     if (matched) return result;
   }
   PyObject* result = PyObject_CallOneArg(original_iter, loader);
-  if (result != nullptr && live().on && !replaying_ && events_.size() < kMaxEvents) {
+  if (result != nullptr && wants() && events_.size() < kMaxEvents) {
+    const Metered noted(Piece::kLoader);
     LoaderEvent e{LoaderEvent::kIter, loader, result, {}, 0};
     Py_INCREF(loader);
     Py_INCREF(result);
@@ -160,7 +165,8 @@ PyObject* LoaderLog::next(PyObject* iterator) {
     observe::Tracer::PhaseGuard phase(record::Phase::kData);
     result = PyObject_CallOneArg(original_next, iterator);
   }
-  if (!live().on || replaying_ || events_.size() >= kMaxEvents) return result;
+  if (!wants() || events_.size() >= kMaxEvents) return result;
+  const Metered noted(Piece::kLoader);
   if (result == nullptr && !PyErr_ExceptionMatches(PyExc_StopIteration)) return result;
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);

@@ -34,6 +34,7 @@ class LoaderLog {
   PyObject* original_next = nullptr;
 
  private:
+  bool wants() const;                    // is a batch fetched now noted
   PyObject* replay(LoaderEvent::Kind kind, PyObject* owner, bool* matched);
   std::vector<LoaderEvent> events_;
   std::size_t position_ = 0;

@@ -7,6 +7,7 @@
 #include "bindings/core_python.h"
 #include "bindings/live_torch.h"
 #include "bindings/loader_torch.h"
+#include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/stack_torch.h"
 #include "bindings/verdict_torch.h"
@@ -279,6 +280,8 @@ PYBIND11_MODULE(_native, m) {
   PyModule_AddFunctions(m.ptr(), live_methods());
   PyModule_AddFunctions(m.ptr(), rewind_methods());
   PyModule_AddFunctions(m.ptr(), stack_methods());
+  PyModule_AddFunctions(m.ptr(), meter_methods());
+  PyModule_AddFunctions(m.ptr(), piece_methods());
 
   m.attr("version") = FINITUDE_VERSION;
   m.def("configure", [](py::object cold, py::object backward, py::object clip) {
@@ -298,6 +301,11 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("set_on", [](bool on) { live().on = on; });
   m.def("is_on", [] { return live().on; });
+  m.def("set_keeps_window_start", [](bool keeps) {
+    live().keeps_window_start = keeps;
+    forget_window_start();
+    loader_log().forget();
+  });
   m.def("register_optimizer", &register_optimizer);
   m.def("is_registered", [](py::handle o) { return find_entry(o.ptr()) != nullptr; });
   m.def("window", &window);

@@ -158,6 +158,7 @@ void forget_window_start() { window_start() = WindowStart(); }
 bool rewind_wants(const OptimizerEntry&) { return second_run; }
 
 void snapshot_window(OptimizerEntry& entry) {
+  if (!live().keeps_window_start) return;
   WindowStart& start = window_start();
   start.entry = &entry;
   take_rng(&start.rng);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "bindings/meter.h"
 #include "observe/tensor_view_torch.h"
 
 namespace finitude::bindings {
@@ -65,6 +66,7 @@ void restore_generator(at::Generator generator, const std::vector<std::uint8_t>&
 void watch_generators(std::vector<at::Generator> generators) { own_generators() = std::move(generators); }
 
 void take_rng(RngState* state) noexcept {
+  const Metered rng(Piece::kRng);
   take_generator(at::detail::getDefaultCPUGenerator(), &state->torch_cpu);
   state->own.resize(own_generators().size());
   for (std::size_t i = 0; i < state->own.size(); ++i) take_generator(own_generators()[i], &state->own[i]);
@@ -104,6 +106,7 @@ void BufferSnapshot::watch(const std::vector<at::Tensor>& buffers) {
 void BufferSnapshot::take() noexcept {
   // Batch norm's kernels write running statistics without a version bump, so small buffers are always copied.
   constexpr std::size_t kAlways = 64 * 1024;
+  const Metered buffers(Piece::kBuffers);
   for (Item& item : items_) {
     const auto tensor = item.tensor.lock();
     observe::TensorView v;
@@ -116,6 +119,7 @@ void BufferSnapshot::take() noexcept {
 }
 
 bool BufferSnapshot::turned_nan() const noexcept {
+  const Metered check(Piece::kBufferCheck);
   for (const Item& item : items_) {
     const auto tensor = item.tensor.lock();
     observe::TensorView v;

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "bindings/frames_python.h"
+#include "bindings/meter.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 
@@ -144,6 +145,7 @@ PyMethodDef methods[] = {
 PyMethodDef* stack_methods() { return methods; }
 
 bool stack_take() {
+  const Metered frames(Piece::kFrames);
   if (!has_rules) {
     problem = "the rules for user code were not set";
     return false;

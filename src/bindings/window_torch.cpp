@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/stack_torch.h"
 #include "bindings/written_torch.h"
@@ -173,6 +174,7 @@ bool count_backward(OptimizerEntry& entry) {
 }
 
 void scan_all(OptimizerEntry& entry) {
+  const Metered gradients(Piece::kGradients);
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
     if (index >= entry.marks.size()) entry.marks.resize(index + 1);
     if (const at::Tensor* grad = gradient_of(p)) {
@@ -187,6 +189,7 @@ void scan_all(OptimizerEntry& entry) {
 }  // namespace
 
 void note_roots(PyObject* roots, PyObject* grads) {
+  const Metered loss(Piece::kLoss);
   Live& l = live();
   if (l.scaled_pending) {  // the unscaled value was judged; the scaled one may overflow by design
     l.scaled_pending = false;
@@ -218,6 +221,7 @@ void note_scaled(PyObject* loss) {
 }
 
 void after_backward() {
+  const Metered rest(Piece::kVerdict);
   Live& l = live();
   std::uint32_t micro_batch = 0;
   // Marks are valid only for gradients that no later backward touched.
@@ -254,6 +258,7 @@ void after_backward() {
 }
 
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict) {
+  const Metered gradients(Piece::kGradients);
   Live& l = live();
   std::uint32_t seen = 0;
   SliceScan slice(entry);
@@ -284,6 +289,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict) {
   });
   l.counters.gradients_scanned += seen;
   entry.written_bad = slice.end();
+  const Metered rest(Piece::kVerdict);
   verdict->laundered += entry.dropped;
   entry.laundered = verdict->laundered != 0;
   bool bad_loss = false, loss_set = false;
@@ -304,6 +310,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict) {
 }
 
 void close_window(OptimizerEntry& entry) {
+  const Metered verdict(Piece::kVerdict);
   Live& l = live();
   if (entry.dropped == 0) entry.predicted = entry.backwards;  // a window that was dropped says nothing of the next
   entry.backwards = 0;
@@ -321,6 +328,7 @@ void close_window(OptimizerEntry& entry) {
 
 void record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, double lr, std::uint32_t flags) noexcept {
   if (!live().ring) return;
+  const Metered ring(Piece::kRing);
   double loss = 0;
   for (const LossNote& note : live().losses) {
     if (note.serial > entry.window_start) loss = note.value;
@@ -331,6 +339,7 @@ void record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, doub
 }
 
 void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook) {
+  const Metered rest(Piece::kVerdict);
   Live& l = live();
   ++l.counters.steps;
   record_step(entry, verdict, lr, record::kStepApplied);

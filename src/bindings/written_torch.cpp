@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "bindings/meter.h"
 #include "bindings/window_torch.h"
 #include "observe/tensor_view_torch.h"
 
@@ -51,6 +52,7 @@ bool is_bad(const at::Tensor& tensor, std::int64_t first, std::int64_t last) {
 }  // namespace
 
 bool wrote_non_finite(OptimizerEntry& entry) {
+  const Metered written(Piece::kWritten);
   bool bad = false;
   PyObject* state = state_of(entry.self);
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
@@ -96,6 +98,7 @@ bool SliceScan::end() {
 }
 
 void UndoCopy::forget() {
+  const Metered undo(Piece::kUndo);
   items_.clear();
   for (auto& [dict, copy] : dicts_) {
     Py_DECREF(dict);
@@ -181,6 +184,7 @@ void set_undo_budget(std::size_t size_bytes) noexcept { budget = size_bytes; }
 
 bool prepare_undo(OptimizerEntry& entry) {
   if (budget == 0) return false;
+  const Metered undo(Piece::kUndo);
   std::size_t used = 0;
   for (const auto& e : live().optimizers) {
     if (e.get() != &entry && e->undo) used += e->undo->needed();

@@ -1,0 +1,212 @@
+"""finitude on and off in one process, many times over. Off has to be exactly as if it had never been there."""
+
+import resource
+
+import torch
+from torch.utils.data import dataloader
+
+
+def _patched_places():
+    from torch.optim import optimizer
+
+    clip = torch.nn.utils.clip_grad
+    scaler = torch.amp.GradScaler
+    return {
+        "backward": torch.autograd._engine_run_backward,
+        "clip_grad_value_": clip.clip_grad_value_,
+        "nn.utils.clip_grad_value_": torch.nn.utils.clip_grad_value_,
+        "clip hook": clip._clip_grads_with_norm_,
+        "Optimizer.__init__": torch.optim.Optimizer.__dict__["__init__"],
+        "GradScaler.scale": scaler.__dict__["scale"],
+        "GradScaler.step": scaler.__dict__["step"],
+        "DataLoader.__iter__": dataloader.DataLoader.__dict__["__iter__"],
+        "DataLoader.__next__": dataloader._BaseDataLoaderIter.__dict__["__next__"],
+        "pre-hooks": tuple(optimizer._global_optimizer_pre_hooks.values()),
+        "post-hooks": tuple(optimizer._global_optimizer_post_hooks.values()),
+    }
+
+
+class NotOff(Exception):
+    """Something of ours is left after switching off: no comparison with it would be honest."""
+
+
+class Finitude:
+    """The recorder of this process, made once; `on` and `off` put its functions into torch and take them out."""
+
+    def __init__(self, job, folder):
+        self.before = _patched_places()
+        import finitude  # noqa: F401  the engine's libraries after torch's
+        from finitude import _cold, _native, api, install
+
+        self.native, self.install, self.cold, self.job = _native, install, _cold, job
+        self.watch = api.watch(job.model, job.optimizer, runs=str(folder), report="")
+        self.session = _cold.session
+        self.off()
+
+    def on(self, undo_mb=0, gate_only=False, trace=False):
+        self.install.install()
+        self.native.set_undo_budget(undo_mb << 20)
+        if hasattr(self.native, "set_keeps_window_start"):
+            self.native.set_keeps_window_start(not gate_only)
+        if trace:
+            self.native.set_trace_level(True)
+            self.native.trace_start()
+        if hasattr(self.native, "time_piece"):
+            self.native.time_piece("frames", None, 2)  # installing made the table of code objects anew
+
+    def off(self):
+        self.install.uninstall()
+        self.native.set_trace_level(False)
+        self.native.trace_clear()
+        self.check_off()
+
+    def check_off(self):
+        now = _patched_places()
+        left = [name for name, value in self.before.items() if now[name] is not value and now[name] != value]
+        hooks = self.job.optimizer._optimizer_step_post_hooks
+        if "finitude_check" in hooks:  # waits to be taken out at the next step that we see; does nothing until then
+            del hooks["finitude_check"]
+        left += [f"hook {name}" for name in hooks if str(name).startswith("finitude")]
+        if left or self.native.is_on() or self.native.trace_on():
+            raise NotOff(", ".join(left) or "the engine is still on")
+
+    def has_meter(self):
+        return hasattr(self.native, "meter_start")
+
+    def close(self):
+        """The counters of everything that was watched, and the failure that switched us off, if one did."""
+        counters, failure = self.native.counters(), self.session.report.failure
+        alarms = len(self.session.report.alarms)
+        self.session.done = True  # no report, no closing line: this is no run of the user's
+        self.watch.close()
+        self.off()
+        return {**counters, "failure": failure, "alarms": alarms}
+
+
+class Arm:
+    """What is on during a stretch of steps. The loop calls these where they are not None."""
+
+    begin = check_loss = check_gradients = end = None  # with the batch, with the loss, after backward, after the step
+    steps = None                                       # steps in a stretch; None: as many as the others
+
+    def enter(self):
+        """Before the steps of a stretch, those that only warm up included."""
+
+    def timed(self):
+        """Right before the clock is read."""
+
+    def stopped(self):
+        """Right after it was read again."""
+
+    def leave(self):
+        """After the stretch."""
+
+
+class Off(Arm):
+    pass
+
+
+class On(Arm):
+    """finitude on. metered: its pieces are timed in place, step by step; a step in which the system gave the CPU to
+    somebody else is left out of them, not of the step's own time."""
+
+    def __init__(self, finitude, metered=False, **options):
+        self.finitude, self.options, self.metered, self.pieces = finitude, options, metered, []
+        if metered:
+            self.end, self.lap, self.interrupted = self._end, finitude.native.meter_lap, 0
+
+    def _end(self):
+        interrupted = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+        self.lap(interrupted != self.interrupted)
+        self.interrupted = interrupted
+
+    def enter(self):
+        self.finitude.on(**self.options)
+
+    def timed(self):
+        if self.metered:
+            self.interrupted = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+            self.finitude.native.meter_start()
+
+    def stopped(self):
+        if self.metered:
+            steps, pieces = self.finitude.native.meter_stop()
+            if steps:
+                self.pieces.append({name: [ns / steps, calls / steps] for name, (ns, calls) in pieces.items()})
+
+    def leave(self):
+        self.finitude.off()
+
+
+class Armed(On):
+    """One step under the full trace, as the second run of a bad step is."""
+
+    steps = 1
+
+    def timed(self):
+        self.finitude.native.trace_start()
+
+    def stopped(self):
+        self.finitude.native.trace_stop()
+        self.finitude.native.trace_clear()
+
+
+def call_through(native):
+    """Nanoseconds that torch's Python spends on reaching our functions at all, with the recorder off: beside the meter,
+    which starts inside them. The shortest of several trials, one thread."""
+    import itertools
+    import time
+
+    def shortest(call, count=20000, trials=7):
+        best = float("inf")
+        for _ in range(trials):
+            start = time.thread_time_ns()
+            call(count)
+            best = min(best, time.thread_time_ns() - start)
+        return best / count
+
+    def hooks(table):
+        def run(count):
+            for _ in range(count):
+                for hook in itertools.chain(table.values(), {}.values()):
+                    result = hook(1, 2, 3)
+                    if result is not None:
+                        break
+        return run
+
+    def backward(function):
+        def run(count):
+            for _ in range(count):
+                function((), (), False, False, (), allow_unreachable=True, accumulate_grad=True)
+        return run
+
+    def clip(function):
+        def run(count):
+            for _ in range(count):
+                function([], 1.0, None, False)
+        return run
+
+    class Plain:
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            return None
+
+    def drawing(source):
+        def run(count):
+            for _ in zip(range(count), source):
+                pass
+        return run
+
+    loader_iter, loader_next = dataloader.DataLoader.__dict__["__iter__"], dataloader._BaseDataLoaderIter.__dict__["__next__"]
+    native.configure(None, native.nothing, native.nothing)
+    Ours = type("Ours", (Plain,), {"__next__": native.loader_methods(loader_iter, Plain.__dict__["__next__"])[1]})
+    found = {
+        "hook": shortest(hooks({0: native.nothing})) - shortest(hooks({})),
+        "backward": shortest(backward(native.engine_run_backward)) - shortest(backward(native.nothing)),
+        "clip": shortest(clip(native.clip_grads_with_norm)) - shortest(clip(native.nothing)),
+        "loader": shortest(drawing(Ours())) - shortest(drawing(Plain())),
+    }
+    native.loader_methods(loader_iter, loader_next)
+    return {name: max(0.0, ns) for name, ns in found.items()}

@@ -1,0 +1,162 @@
+// Single pieces of a healthy step, called again and again, for bench/pieces. Real code on real state; nothing else calls
+// this.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <ctime>
+#include <functional>
+#include <string>
+
+#include "bindings/loader_torch.h"
+#include "bindings/meter.h"
+#include "bindings/rewind_torch.h"
+#include "bindings/stack_torch.h"
+#include "bindings/window_torch.h"
+#include "bindings/written_torch.h"
+#include "observe/tensor_view_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+double thread_ns() noexcept {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return 1e9 * static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec);
+}
+
+double time_of(long count, const std::function<void()>& call) {
+  const double before = thread_ns();
+  for (long i = 0; i < count; ++i) call();
+  return (thread_ns() - before) / static_cast<double>(count);
+}
+
+// The pieces that need an optimizer. False: no such name.
+bool of_optimizer(const std::string& name, OptimizerEntry& entry, long count, double* ns) {
+  volatile std::uint32_t kept = 0;
+  WindowVerdict verdict;
+  const auto clear_marks = [&] { std::fill(entry.marks.begin(), entry.marks.end(), GradMark()); };
+  if (name == "walk") {
+    *ns = time_of(count, [&] {
+      std::uint32_t with_gradient = 0;
+      for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) { with_gradient += gradient_of(p) != nullptr; });
+      kept = with_gradient;
+    });
+  } else if (name == "judge, all to be read") {
+    *ns = time_of(count, [&] {
+      clear_marks();
+      verdict = WindowVerdict();
+      judge_window(entry, &verdict);
+    });
+  } else if (name == "judge, all read before") {
+    judge_window(entry, &verdict);
+    *ns = time_of(count, [&] {
+      verdict = WindowVerdict();
+      judge_window(entry, &verdict);
+    });
+  } else if (name == "close the window") {
+    *ns = time_of(count, [&] { close_window(entry); });
+  } else if (name == "ring") {
+    *ns = time_of(count, [&] { record_step(entry, verdict, entry.lr, record::kStepApplied); });
+  } else if (name == "window start") {
+    *ns = time_of(count, [&] { snapshot_window(entry); });
+  } else if (name == "read everything written") {
+    *ns = time_of(count, [&] { kept = wrote_non_finite(entry); });
+  } else if (name == "undo copy") {
+    UndoCopy copy;
+    *ns = time_of(count, [&] { kept = copy.take(entry.self, ~std::size_t{0}); });
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool of_tensor(const std::string& name, PyObject* object, long count, double* ns) {
+  volatile bool kept = false;
+  if (!THPVariable_Check(object)) return false;
+  const at::Tensor& tensor = THPVariable_Unpack(object);
+  if (name == "scan") {
+    *ns = time_of(count, [&] { kept = judge(tensor).state != GradMark::kClean; });
+  } else if (name == "loss") {
+    Live& l = live();
+    *ns = time_of(count, [&] {
+      note_roots(object, nullptr);
+      if (!l.losses.empty()) l.losses.pop_back();
+    });
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool of_process(const std::string& name, PyObject* object, long count, double* ns) {
+  volatile bool kept = false;
+  if (name == "rng") {
+    static RngState* state = new RngState();
+    *ns = time_of(count, [&] { take_rng(state); });
+  } else if (name == "buffers") {
+    *ns = time_of(count, [&] { buffer_snapshot().take(); });
+  } else if (name == "buffer check") {
+    *ns = time_of(count, [&] { kept = buffer_snapshot().turned_nan(); });
+  } else if (name == "frames") {
+    *ns = time_of(count, [&] { kept = stack_take(); });
+  } else if (name == "loader") {  // `object` is what original_next takes for an iterator
+    *ns = time_of(count, [&] {
+      Py_XDECREF(loader_log().next(object));
+      loader_log().forget();
+    });
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// time_piece(name, object, count) -> thread CPU nanoseconds of one call, the mean of `count` of them.
+PyObject* time_piece(PyObject*, PyObject* args) {
+  const char* name = nullptr;
+  PyObject* object = nullptr;
+  long count = 0;
+  if (!PyArg_ParseTuple(args, "sOl", &name, &object, &count)) return nullptr;
+  double ns = 0;
+  OptimizerEntry* entry = find_entry(object);
+  const bool known = (entry != nullptr && of_optimizer(name, *entry, count, &ns)) || of_tensor(name, object, count, &ns) ||
+                     of_process(name, object, count, &ns);
+  if (!known) return PyErr_Format(PyExc_ValueError, "no piece %s of this object", name);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  return PyFloat_FromDouble(ns);
+}
+
+// time_call(callable, arguments, names of the last ones or None, count) -> the same of a call from C, as torch's own
+// Python code would make it.
+PyObject* time_call(PyObject*, PyObject* args) {
+  PyObject *callable, *arguments, *names;
+  long count = 0;
+  if (!PyArg_ParseTuple(args, "OO!Ol", &callable, &PyTuple_Type, &arguments, &names, &count)) return nullptr;
+  PyObject* kwnames = PyTuple_Check(names) ? names : nullptr;
+  const Py_ssize_t named = kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames);
+  std::vector<PyObject*> stack(1);  // room in front, as the interpreter leaves it
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments); ++i) stack.push_back(PyTuple_GET_ITEM(arguments, i));
+  if (named > PyTuple_GET_SIZE(arguments)) return PyErr_Format(PyExc_ValueError, "more names than arguments");
+  const auto nargs = static_cast<std::size_t>(PyTuple_GET_SIZE(arguments) - named);
+  bool failed = false;
+  const double ns = time_of(count, [&] {
+    PyObject* result = failed ? nullptr : PyObject_Vectorcall(callable, stack.data() + 1, nargs | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
+    failed = result == nullptr;
+    Py_XDECREF(result);
+  });
+  return failed ? nullptr : PyFloat_FromDouble(ns);
+}
+
+// Takes anything and does nothing: what a call costs by itself.
+PyObject* nothing(PyObject*, PyObject* const*, Py_ssize_t, PyObject*) { Py_RETURN_NONE; }
+
+PyMethodDef methods[] = {
+    {"time_piece", time_piece, METH_VARARGS, nullptr},
+    {"time_call", time_call, METH_VARARGS, nullptr},
+    {"nothing", reinterpret_cast<PyCFunction>(nothing), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+PyMethodDef* piece_methods() { return methods; }
+
+}  // namespace finitude::bindings
