@@ -15,6 +15,7 @@ namespace finitude::bindings {
 namespace {
 
 constexpr std::size_t kMaxEvents = 4096;
+constexpr std::size_t kMaxSpare = 16;
 constexpr std::size_t kSumBytes = 4096;
 constexpr int kMaxDepth = 6;
 constexpr int kMaxTensors = 256;
@@ -85,12 +86,27 @@ void LoaderLog::forget() {
   for (LoaderEvent& e : old) {
     Py_DECREF(e.owner);
     Py_XDECREF(e.result);
+    if (spare_.size() < kMaxSpare) spare_.push_back(std::move(e.after));
   }
+  old.clear();
+  if (events_.empty()) events_.swap(old);  // its memory, for the next window
+}
+
+std::unique_ptr<RngState> LoaderLog::rng_now() {
+  std::unique_ptr<RngState> state;
+  if (spare_.empty()) {
+    state = std::make_unique<RngState>();
+  } else {
+    state = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  take_rng(state.get());
+  return state;
 }
 
 const RngState* LoaderLog::last_fetch() const {
   for (auto e = events_.rbegin(); e != events_.rend(); ++e) {
-    if (e->kind == LoaderEvent::kNext) return &e->after;
+    if (e->kind == LoaderEvent::kNext) return e->after.get();
   }
   return nullptr;
 }
@@ -127,7 +143,7 @@ PyObject* LoaderLog::replay(LoaderEvent::Kind kind, PyObject* owner, bool* match
   if (e.result != nullptr && e.kind == LoaderEvent::kNext && sum_of(e.result) != e.sum) {
     diverged_ = "a batch was changed in place";
   }
-  restore_rng(e.after);
+  restore_rng(*e.after);
   if (e.kind == LoaderEvent::kNext && observe::Tracer::get().on()) name_for_trace(e.result);
   Py_XINCREF(e.result);
   return e.result;  // null without an error set: StopIteration
@@ -142,11 +158,9 @@ PyObject* LoaderLog::iter(PyObject* loader) {
   PyObject* result = PyObject_CallOneArg(original_iter, loader);
   if (result != nullptr && wants() && events_.size() < kMaxEvents) {
     const Metered noted(Piece::kLoader);
-    LoaderEvent e{LoaderEvent::kIter, loader, result, {}, 0};
     Py_INCREF(loader);
     Py_INCREF(result);
-    take_rng(&e.after);
-    events_.push_back(std::move(e));
+    events_.push_back({LoaderEvent::kIter, loader, result, rng_now(), 0});
   }
   return result;
 }
@@ -170,15 +184,11 @@ PyObject* LoaderLog::next(PyObject* iterator) {
   if (result == nullptr && !PyErr_ExceptionMatches(PyExc_StopIteration)) return result;
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
-  LoaderEvent e{result != nullptr ? LoaderEvent::kNext : LoaderEvent::kStop, iterator, result, {}, 0};
   Py_INCREF(iterator);
   Py_XINCREF(result);
-  take_rng(&e.after);
-  if (result != nullptr) {
-    e.sum = sum_of(result);
-    if (observe::Tracer::get().on()) name_for_trace(result);
-  }
-  events_.push_back(std::move(e));
+  const auto kind = result != nullptr ? LoaderEvent::kNext : LoaderEvent::kStop;
+  events_.push_back({kind, iterator, result, rng_now(), result != nullptr ? sum_of(result) : 0});
+  if (result != nullptr && observe::Tracer::get().on()) name_for_trace(result);
   PyErr_Restore(type, value, trace);
   return result;
 }

@@ -3,6 +3,8 @@
 
 #include <Python.h>
 
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "bindings/snapshot_torch.h"
@@ -13,7 +15,7 @@ struct LoaderEvent {
   enum Kind { kIter, kNext, kStop } kind;
   PyObject* owner;       // strong: the loader (kIter) or the iterator
   PyObject* result;      // strong: the iterator or the batch; null for kStop
-  RngState after;        // generators right after it
+  std::unique_ptr<RngState> after;  // generators right after it
   std::uint64_t sum;     // checksum over the first 4 KB of each of the batch's tensors
 };
 
@@ -36,7 +38,9 @@ class LoaderLog {
  private:
   bool wants() const;                    // is a batch fetched now noted
   PyObject* replay(LoaderEvent::Kind kind, PyObject* owner, bool* matched);
+  std::unique_ptr<RngState> rng_now();   // into memory of an event that was forgotten, where there is some
   std::vector<LoaderEvent> events_;
+  std::vector<std::unique_ptr<RngState>> spare_;
   std::size_t position_ = 0;
   bool replaying_ = false;
   const char* diverged_ = nullptr;

@@ -1,6 +1,5 @@
 #include "bindings/snapshot_torch.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Generator.h>
 
 #include <cstring>
@@ -12,8 +11,6 @@
 namespace finitude::bindings {
 namespace {
 
-// struct mt19937_state of numpy: uint32 key[624], int pos. struct RandomObject of CPython: int index, uint32 state[624].
-constexpr std::size_t kTwisterBytes = 625 * 4;
 std::uintptr_t numpy_address = 0;
 PyObject* python_random = nullptr;
 
@@ -37,28 +34,40 @@ std::vector<at::Generator>& own_generators() {
   return *generators;
 }
 
-void take_generator(at::Generator generator, std::vector<std::uint8_t>* state) noexcept {
+void take_generator(const at::Generator& generator, TorchRng* state) noexcept {
   try {
-    std::lock_guard<std::mutex> lock(generator.mutex());
-    const at::Tensor tensor(at::check_generator<at::CPUGeneratorImpl>(generator)->get_state());
-    const auto* data = static_cast<const std::uint8_t*>(tensor.const_data_ptr());
-    state->assign(data, data + tensor.nbytes());
+    auto* impl = at::check_generator<at::CPUGeneratorImpl>(generator);
+    const std::lock_guard<std::mutex> lock(impl->mutex_);
+    state->engine = impl->engine().data();
+    state->next_float = impl->next_float_normal_sample();
+    state->next_double = impl->next_double_normal_sample();
+    state->taken = true;
   } catch (...) {
-    state->clear();
+    state->taken = false;
   }
 }
 
-void restore_generator(at::Generator generator, const std::vector<std::uint8_t>& state) noexcept {
-  if (state.empty()) return;
+void restore_generator(const at::Generator& generator, const TorchRng& state) noexcept {
+  if (!state.taken) return;
   try {
-    std::lock_guard<std::mutex> lock(generator.mutex());
     auto* impl = at::check_generator<at::CPUGeneratorImpl>(generator);
-    at::Tensor tensor(impl->get_state());
-    if (tensor.nbytes() != state.size()) return;
-    std::memcpy(tensor.mutable_data_ptr(), state.data(), state.size());
-    impl->set_state(*tensor.unsafeGetTensorImpl());
+    const std::lock_guard<std::mutex> lock(impl->mutex_);
+    at::mt19937 engine;
+    engine.set_data(state.engine);
+    impl->set_engine(engine);
+    impl->set_next_float_normal_sample(state.next_float);
+    impl->set_next_double_normal_sample(state.next_double);
   } catch (...) {
   }
+}
+
+void take_twister(const char* memory, TwisterRng* state) noexcept {
+  state->taken = memory != nullptr;
+  if (state->taken) std::memcpy(state->bytes.data(), memory, state->bytes.size());
+}
+
+void restore_twister(char* memory, const TwisterRng& state) noexcept {
+  if (memory != nullptr && state.taken) std::memcpy(memory, state.bytes.data(), state.bytes.size());
 }
 
 }  // namespace
@@ -70,11 +79,8 @@ void take_rng(RngState* state) noexcept {
   take_generator(at::detail::getDefaultCPUGenerator(), &state->torch_cpu);
   state->own.resize(own_generators().size());
   for (std::size_t i = 0; i < state->own.size(); ++i) take_generator(own_generators()[i], &state->own[i]);
-  if (const char* p = python_random_memory()) state->python.assign(p, p + kTwisterBytes);
-  if (numpy_address != 0) {
-    const auto* p = reinterpret_cast<const char*>(numpy_address);
-    state->numpy.assign(p, p + kTwisterBytes);
-  }
+  take_twister(python_random_memory(), &state->python);
+  take_twister(reinterpret_cast<const char*>(numpy_address), &state->numpy);
 }
 
 void restore_rng(const RngState& state) noexcept {
@@ -82,12 +88,8 @@ void restore_rng(const RngState& state) noexcept {
   for (std::size_t i = 0; i < state.own.size() && i < own_generators().size(); ++i) {
     restore_generator(own_generators()[i], state.own[i]);
   }
-  if (char* p = python_random_memory(); p != nullptr && state.python.size() == kTwisterBytes) {
-    std::memcpy(p, state.python.data(), kTwisterBytes);
-  }
-  if (numpy_address != 0 && state.numpy.size() == kTwisterBytes) {
-    std::memcpy(reinterpret_cast<void*>(numpy_address), state.numpy.data(), kTwisterBytes);
-  }
+  restore_twister(python_random_memory(), state.python);
+  restore_twister(reinterpret_cast<char*>(numpy_address), state.numpy);
 }
 
 void BufferSnapshot::watch(const std::vector<at::Tensor>& buffers) {

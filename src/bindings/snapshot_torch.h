@@ -3,19 +3,36 @@
 #pragma once
 
 #include <Python.h>
-#include <ATen/core/Generator.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace finitude::bindings {
 
+// A torch.Generator of the CPU: what its get_state() holds, without the tensor that get_state() makes.
+struct TorchRng {
+  bool taken = false;
+  at::mt19937_data_pod engine;
+  std::optional<float> next_float;        // the second of a pair of normal numbers, not yet asked for
+  std::optional<double> next_double;
+};
+
+// struct mt19937_state of numpy: uint32 key[624], int pos. struct RandomObject of CPython: int index, uint32 state[624].
+struct TwisterRng {
+  bool taken = false;
+  std::array<std::uint8_t, 625 * 4> bytes;
+};
+
+// 8 KB that are filled in place; nothing is allocated unless the program has generators of its own.
 struct RngState {
-  std::vector<std::uint8_t> torch_cpu;    // CPUGeneratorImpl state, as get_state gives it
-  std::vector<std::uint8_t> python;       // random's Mersenne Twister
-  std::vector<std::uint8_t> numpy;        // numpy.random's global one; empty before numpy is imported
-  std::vector<std::vector<std::uint8_t>> own;  // the program's own torch.Generator objects, as watched
+  TorchRng torch_cpu;
+  TwisterRng python;                      // random's
+  TwisterRng numpy;                       // numpy.random's global one; not taken before numpy is imported
+  std::vector<TorchRng> own;              // the program's own torch.Generator objects, as watched
 };
 
 void take_rng(RngState* state) noexcept;
