@@ -136,6 +136,7 @@ void FrameMemory::forget(FrameState* state) {
     keeper.forget(&entry.value);
   }
   state->names.clear();
+  state->names_version = 0;
   state->exits.clear();
 }
 
@@ -155,7 +156,7 @@ FrameState* FrameMemory::spare_state() {
 bool FrameMemory::remember(RawFrame* frame, FrameState* state, std::string* why) {
   CodeInfo* info = state->info;
   state->blocks = frame_open_blocks(frame);
-  state->dict = nullptr;
+  if (info->optimized) state->dict = nullptr;
   const int depth = surviving_depth(frame, info);
   if (depth < 0) {
     *why = "the bytecode of " + place(*info, state->unit) + " is not understood";
@@ -180,12 +181,27 @@ bool FrameMemory::remember(RawFrame* frame, FrameState* state, std::string* why)
   return info->optimized || remember_names(frame_locals(frame), state, why);
 }
 
+// Remembering the same object once more would change nothing. (Iterators move, containers and tensors change.)
+static bool is_settled(const Value& value) {
+  return value.iterator == -1 && value.size < 0 && (value.held == Held::kStrong || value.held == Held::kWeak);
+}
+
 bool FrameMemory::remember_names(PyObject* dict, FrameState* state, std::string* why) {
   if (dict == nullptr || !PyDict_CheckExact(dict)) {
     *why = "the names of " + place(*state->info, state->unit) + " are not in a plain dict";
     return false;
   }
+  const std::uint64_t version = dict_version(dict);
+  if (state->dict == dict && state->names_version == version) {
+    // A module below the loop: the same objects under the same names, all of them alive since the last take.
+    for (const std::uint32_t i : state->unsettled) {
+      Value& value = state->names[i].value;
+      if (!remember_value(value.object, &value, false, why)) return false;
+    }
+    return true;
+  }
   state->dict = dict;
+  state->names_version = 0;
   Py_ssize_t position = 0;
   PyObject *name = nullptr, *object = nullptr;
   std::size_t count = 0;
@@ -204,6 +220,11 @@ bool FrameMemory::remember_names(PyObject* dict, FrameState* state, std::string*
     keeper.forget(&state->names[i].value);
   }
   state->names.resize(count);
+  state->unsettled.clear();
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (!is_settled(state->names[i].value)) state->unsettled.push_back(i);
+  }
+  state->names_version = version;
   return true;
 }
 

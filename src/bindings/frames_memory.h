@@ -38,6 +38,8 @@ struct FrameState {
   PyObject* dict = nullptr;      // address of the dict that holds the names, where it is not fast slots
   std::vector<Value> fast, stack;
   std::vector<NamedValue> names;
+  std::uint64_t names_version = 0;      // of that dict when all of it was remembered; 0: never
+  std::vector<std::uint32_t> unsettled; // among names, what has to be looked at though the dict has not changed
   std::vector<ExitMark> exits;
 };
 

@@ -254,6 +254,15 @@ inline std::uintptr_t dict_layout(PyObject* dict) {
   return reinterpret_cast<std::uintptr_t>(object->ma_keys) ^ static_cast<std::uintptr_t>(object->ma_used);
 }
 
+// Changes with every change of the dictionary, and never comes back, not in another one either (PEP 509). Deprecated
+// because a dictionary of 3.12 can call a watcher instead, which 3.10 and 3.11 do not have.
+inline std::uint64_t dict_version(PyObject* dict) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+#pragma GCC diagnostic pop
+}
+
 // ---- iterators -------------------------------------------------------------------------------------------
 
 // Classes written in Python have a next that only raises, unless they define one; 3.13 does not export it.
