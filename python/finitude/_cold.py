@@ -7,6 +7,7 @@ from . import _native
 from .errors import NonFiniteError
 
 session = None
+after_step = _native.check_after_step  # the hook that looks at what a step wrote: one object, see compat.pass_over
 
 
 def _fail(where):
@@ -44,6 +45,7 @@ on_scaler_skip = _guard("on_scaler_skip")
 on_written = _guard("on_written")
 on_created = _guard("on_created")
 on_searched = _guard("on_searched")
+leave_out = _guard("leave_out")
 on_armed = _guard("on_armed")
 on_scaler_step = _guard("on_scaler_step")
 

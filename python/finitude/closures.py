@@ -4,19 +4,25 @@ import weakref
 
 import torch
 
-from . import _cold, _native, discover
+from . import _cold, _native, discover, guard
+from .errors import NonFiniteError
 
+_evaluates_first = weakref.WeakKeyDictionary()  # optimizer -> its step evaluates the closure once, and before it writes
 _after_hooks = weakref.WeakKeyDictionary()
 
 
 def wrap(session, optimizer, args, kwargs):
     """(args, kwargs) with the closure replaced. One `step` is one step however often the closure is evaluated."""
     closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-    many = isinstance(optimizer, torch.optim.LBFGS)
-    guard = _Searching(session, optimizer, closure) if many else _Once(optimizer, closure)
+    if not guard.is_torchs(type(optimizer)):
+        stand_in = _Unknown(session, optimizer, closure)
+    elif isinstance(optimizer, torch.optim.LBFGS):  # the one class of torch.optim that evaluates it several times
+        stand_in = _Searching(session, optimizer, closure)
+    else:
+        stand_in = _Once(optimizer, closure)
     if "closure" in kwargs:
-        return args, {**kwargs, "closure": guard}
-    return (args[0], guard, *args[2:]), kwargs
+        return args, {**kwargs, "closure": stand_in}
+    return (args[0], stand_in, *args[2:]), kwargs
 
 
 def _copy(value):
@@ -24,6 +30,19 @@ def _copy(value):
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     return list(value) if isinstance(value, list) else value
+
+
+def _is_vetoed(optimizer):
+    """Judges the window that the closure has filled; a step that is not to be goes no further. May raise NonFiniteError."""
+    verdict = True
+    try:
+        verdict = _cold.on_window(optimizer) if _native.judge(optimizer) else None
+    finally:  # an error out of it ends the step too
+        if verdict is True:
+            _native.count_step(optimizer)
+        if verdict:
+            _native.close_window(optimizer)
+    return bool(verdict)
 
 
 class _Once:
@@ -34,15 +53,57 @@ class _Once:
 
     def __call__(self):
         result = self.closure()
-        verdict = _cold.on_window(self.optimizer) if _native.judge(self.optimizer) else None
-        if verdict:
-            if verdict is True:
-                _native.count_step(self.optimizer)
-            _native.close_window(self.optimizer)
-            _native.veto(self.optimizer)
+        if _is_vetoed(self.optimizer):
+            _native.take_rest(self.optimizer)
         else:
             _native.commit(self.optimizer, True)
         return result
+
+
+class StepLeft(BaseException):
+    """Out of the closure of a vetoed step and out of that step, to its caller of ours. Not an Exception: steps catch those."""
+
+    def __init__(self, loss):
+        super().__init__()
+        self.loss = loss
+
+
+class _Unknown:
+    """Of a class outside torch.optim: what its step does before, between and after evaluations only running it shows.
+
+    The first evaluation is judged like any other backward; those that follow are trials of the step, which is judged by
+    what it wrote. A vetoed step is left by an exception. Before the first step a copy is taken, to undo what the step
+    wrote before it evaluated the closure; a class that wrote nothing by then needs no copy from then on.
+    """
+
+    def __init__(self, session, optimizer, closure):
+        self.optimizer, self.closure, self.times = optimizer, closure, 0
+        known = _evaluates_first.get(optimizer)
+        self.learns = known is None
+        self.copied = (not known or session.config.undo_mb > 0) and _native.copy_before_step(optimizer)
+
+    def __call__(self):
+        self.times += 1
+        optimizer = self.optimizer
+        if self.times > 1:
+            _evaluates_first[optimizer] = False
+            _native.enter_closure()
+            try:
+                return self.closure()
+            finally:
+                _native.leave_closure()
+        if self.learns:
+            _evaluates_first[optimizer] = self.copied and not _native.wrote_since_copy(optimizer)
+        loss = self.closure()
+        try:
+            vetoed = _is_vetoed(optimizer)
+        except NonFiniteError:
+            _native.undo_step(optimizer)
+            raise
+        if not vetoed:
+            return loss
+        _native.leave_rest(optimizer)
+        raise StepLeft(loss)
 
 
 class _Searching:

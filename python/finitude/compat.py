@@ -1,5 +1,6 @@
 """Everything that differs between versions of Python and torch, in one place (C++: src/bindings/python_compat.h)."""
 
+import functools
 import re
 import sys
 
@@ -43,15 +44,49 @@ def clip_hook_names():
     return "_clip_grads_with_norm_"
 
 
-def step_cell(optimizer):
-    """The closure cell that holds a class's own step inside the wrapper torch puts around it, or None."""
-    step = getattr(type(optimizer), "step", None)
-    for candidate in (step, getattr(step, "__wrapped__", None)):
-        code = getattr(candidate, "__code__", None)
-        closure = getattr(candidate, "__closure__", None)
-        if code is None or closure is None or "func" not in code.co_freevars:
-            continue
-        return closure[code.co_freevars.index("func")]
+@functools.cache
+def pass_over(function, instead=None):
+    """What torch.compile makes of a function of ours in a compiled step: a break of the graph, where it is called as ever;
+    where the program forbids breaks (fullgraph), `instead` or nothing, and that step is not watched. Without this torch
+    would warn on stderr, or end the program. Only once an optimizer has imported the compiler.
+    """
+    if "torch._dynamo" not in sys.modules:
+        return
+    try:
+        from torch._dynamo.comptime import comptime
+        from torch._dynamo.decorators import substitute_in_graph
+    except ImportError:
+        return
+
+    def break_unless_forbidden(context):
+        if not getattr(context._i_will_not_complain_if_bc_breaks_InstructionTranslator(), "one_graph", True):
+            context.graph_break()
+
+    def in_graph(*args, **kwargs):
+        comptime(break_unless_forbidden)
+        return instead(*args, **kwargs) if instead is not None else None
+
+    try:
+        substitute_in_graph(function, skip_signature_check=True)(in_graph)
+    except (TypeError, ValueError):  # an older torch, or done before
+        return
+
+
+@functools.cache
+def _hooked_step_code():
+    """The code of the wrapper that torch puts around every optimizer's step (unchanged from 2.0 to 2.13)."""
+    import torch
+
+    return torch.optim.Optimizer.profile_hook_step(lambda: None).__code__
+
+
+def step_cell(kind):
+    """The closure cell that holds the class's own step inside the wrapper torch puts around it, or None."""
+    step, code = getattr(kind, "step", None), _hooked_step_code()
+    while step is not None:
+        if getattr(step, "__code__", None) is code and "func" in code.co_freevars:
+            return step.__closure__[code.co_freevars.index("func")]
+        step = getattr(step, "__wrapped__", None)
     return None
 
 

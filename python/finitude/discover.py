@@ -52,7 +52,7 @@ def roots(optimizer):
 def buffers(optimizer):
     """(name, tensor) of every buffer of the optimizer's modules. Averaged models are not among them: they change after
     the step, so the state before it is not theirs to go back to; their update is held instead."""
-    averaged = averaged_models(optimizer)
+    averaged = averaged_models()
     out, seen = [], set()
     for module in roots(optimizer):
         if any(module is a for a in averaged):
@@ -67,7 +67,7 @@ def buffers(optimizer):
 def persistent_buffers(optimizer):
     """(name, tensor) of the buffers that a checkpoint would hold."""
     out = []
-    for root in roots(optimizer) + averaged_models(optimizer):
+    for root in roots(optimizer) + averaged_models():
         for prefix, module in root.named_modules():
             skipped = getattr(module, "_non_persistent_buffers_set", ())
             for name, buffer in module._buffers.items():
@@ -76,8 +76,8 @@ def persistent_buffers(optimizer):
     return out
 
 
-def averaged_models(optimizer):
-    """torch.optim.swa_utils.AveragedModel instances whose shapes fit the optimizer's modules."""
+def averaged_models():
+    """torch.optim.swa_utils.AveragedModel instances."""
     module = sys.modules.get("torch.optim.swa_utils")
     return _instances(module.AveragedModel) if module is not None else []
 
@@ -94,9 +94,16 @@ def normalisation_statistics(optimizer):
     return out
 
 
-def schedulers(optimizer):
-    base = torch.optim.lr_scheduler.LRScheduler
-    return [s for s in _instances(base) if getattr(s, "optimizer", None) is optimizer]
+def sharing(optimizer):
+    """It, and those that step a parameter of it: the optimizer that a wrapper holds, and the other way round."""
+    owned = {id(p) for p in parameters(optimizer)}
+    return [o for o in _instances(torch.optim.Optimizer)
+            if any(id(p) in owned for group in getattr(o, "param_groups", ()) for p in group["params"])]
+
+
+def schedulers(optimizers):
+    wanted = {id(o) for o in optimizers}
+    return [s for s in _instances(torch.optim.lr_scheduler.LRScheduler) if id(getattr(s, "optimizer", None)) in wanted]
 
 
 def scaler_of(optimizer):

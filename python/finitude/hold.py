@@ -13,11 +13,11 @@ class Holds:
         self._held = {}        # (id(object), method name) -> object
         self._patched = []     # (class, method name, original)
 
-    def hold(self, optimizer):
-        """Until `release`: their step() and update_parameters() do nothing."""
-        for scheduler in discover.schedulers(optimizer):
+    def hold(self, optimizers):
+        """Until `release`: step() of their schedulers and update_parameters() of averaged models do nothing."""
+        for scheduler in discover.schedulers(optimizers):
             self._hold(scheduler, "step", None)
-        for averaged in discover.averaged_models(optimizer):
+        for averaged in discover.averaged_models():
             self._hold(averaged, "update_parameters", None)
 
     def hold_scaler(self, scaler):

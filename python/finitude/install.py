@@ -9,7 +9,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from . import _cold, _native, _places, compat
+from . import _cold, _native, _places, compat, guard
 
 
 class Patches:
@@ -110,4 +110,5 @@ def uninstall():
     while _handles:
         _handles.pop().remove()
     _patches.undo()
+    guard.release()
     _installed = False

@@ -42,7 +42,7 @@ def begin(session, optimizer, alarm, sinks):
     if why is not None:
         alarm["rerun_text"] = f"rewind: {why}"
         return False
-    session.holds.hold(optimizer)
+    session.holds.hold(discover.sharing(optimizer))
     session.holds.hold_scaler(session.scaler)
     for p in discover.parameters(optimizer):
         if p.grad is not None:

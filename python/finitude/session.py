@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from . import _native, damage, discover, findings, intake, restart, rewind
+from . import _native, damage, discover, findings, guard, intake, restart, rewind
 from . import sinks as sinks_of
 from .errors import NonFiniteError
 from .hold import Holds
@@ -31,6 +31,8 @@ class Session:
         self.vanished = set()         # ordinals of optimizers whose gradients became zero
         self.overflowed = set()       # names of optimizer state that an advisory told of
         self.damaged = set()          # ordinals of optimizers whose parameters or state are known to be bad
+        self.applied_in = 0           # the backward inside which a bad step was reported and applied
+        self.left_out = set()         # serials of the bad losses for which a scaler's step was left out
         self.scaler = None
         self.started_with = {}        # id(optimizer) -> largest parameter magnitude before its first step
         self.allowed_tensors = []
@@ -47,16 +49,7 @@ class Session:
         self._register(optimizer)
 
     def _register(self, optimizer):
-        from . import compat
-
-        kind = type(optimizer)
-        in_torch = kind.__module__.split(".")[0] == "torch" and kind.step.__module__.split(".")[0] == "torch"
-        half = any(p.dtype in (torch.float16, torch.bfloat16) for p in discover.parameters(optimizer))
-        _native.register_optimizer(optimizer, in_torch, half or not in_torch)
-        if not in_torch:
-            cell = compat.step_cell(optimizer)
-            if cell is not None and getattr(cell.cell_contents, "__name__", "") != "finitude_guarded_step":
-                cell.cell_contents = _native.make_guarded_step(cell.cell_contents)
+        guard.register(optimizer)
         from . import install
 
         install.watch_numpy()
@@ -124,10 +117,13 @@ class Session:
         if skipped:
             self._count_scaler_skip(optimizer, scaler)
             return None
-        if not any(l["bad"] and l["owned"] for l in _native.window(optimizer)["losses"]):
+        losses = [l for l in _native.window(optimizer)["losses"] if l["owned"]]
+        bad = {l["serial"] for l in losses if l["bad"]}
+        if not bad and not any(l["answered"] and l["serial"] in self.left_out for l in losses):
             return None
-        verdict = self.on_window(optimizer)
+        verdict = self.on_window(optimizer) if bad else True
         if verdict is True:
+            self.left_out |= bad
             _native.count_step(optimizer)
         if verdict:
             _native.close_window(optimizer)
@@ -182,6 +178,9 @@ class Session:
         return self._on_bad_window(optimizer, window, verdict)
 
     def _on_bad_window(self, optimizer, window, verdict):
+        if (inside := _native.backward_under_way()) and inside == self.applied_in:
+            self.damaged.add(window["ordinal"])  # one backward is one alarm, however many optimizers step inside it
+            return _native.consume_losses(optimizer)
         bad = [i for i, m in enumerate(window["marks"]) if m >= BAD]
         losses = [l for l in window["losses"] if l["bad"] and l["owned"]]
         names = discover.names(optimizer)
@@ -189,7 +188,8 @@ class Session:
         sinks = [("gradient", names[i], params[i].grad) for i in bad if params[i].grad is not None]
         name = "loss" if losses else "grad_output" if verdict["is_grad_output"] else names[bad[0]]
         alarm = self.new_alarm(optimizer, verdict["sink"], name)
-        alarm["harmless"] = verdict["harmless"] and window["ordinal"] not in self.damaged
+        # Inside backward the gradients to come are not known yet.
+        alarm["harmless"] = verdict["harmless"] and not inside and window["ordinal"] not in self.damaged
         alarm["micro_batch"] = verdict["micro_batch"]
         alarm["loss"] = number(float(window["losses"][-1]["value"])) if window["losses"] else None
         alarm["gradients"] = {
@@ -205,6 +205,9 @@ class Session:
     def on_written(self, optimizer):
         """The optimizer's own arithmetic wrote a non-finite parameter or state."""
         return damage.just_written(self, optimizer)
+
+    def leave_out(self, optimizer):
+        return guard.leave_out(optimizer)
 
     def on_armed(self, _):
         self.target.on_armed()
@@ -294,7 +297,10 @@ class Session:
         if action == "warn" and not alarm["harmless"]:
             alarm["weights"] = "damaged"
             self.damaged.add(ordinal)
+            self.applied_in = _native.backward_under_way()
         self._print(alarm)
+        for inner in guard.inside(optimizer) if action != "warn" and not written else ():
+            _native.close_window(inner)
         if action in ("stop", "raise"):
             self.holds.release()
             if undone or not written:
@@ -304,7 +310,7 @@ class Session:
             return None
         if action == "skip":
             _native.put_back(intake.iterates_data())
-            self.holds.hold(optimizer)
+            self.holds.hold(sinks_of.watched_optimizers() if _native.backward_under_way() else discover.sharing(optimizer))
             self.holds.hold_scaler(self.scaler)
             self.holds.release_at_next_backward()
             return True

@@ -8,6 +8,26 @@
 
 namespace finitude::bindings {
 
+namespace {
+
+// The norm of finite gradients overflowed; every optimizer that steps one of them will tell.
+void note_overflow(PyObject* parameters) {
+  std::vector<record::Frame> frames;
+  std::string module;
+  const bool placed = current_place(&frames, &module) && !frames.empty();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
+    PyObject* p = PyList_GET_ITEM(parameters, i);
+    if (!THPVariable_Check(p)) continue;
+    auto [it, last] = live().owner.equal_range(THPVariable_Unpack(p).unsafeGetTensorImpl());
+    for (; it != last; ++it) {
+      it->second.first->norm_overflow = true;
+      it->second.first->norm_place = placed ? frames.front() : record::Frame();
+    }
+  }
+}
+
+}  // namespace
+
 PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Metered hook(Piece::kHook);
   Live& l = live();
@@ -29,31 +49,28 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
     result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
   }
   if (result == nullptr || list == nullptr) return result;
-  bool any_bad = false;
-  OptimizerEntry* owner = nullptr;
+  bool any_bad = false, any_owned = false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
     const at::Tensor* grad = gradient_of(PyList_GET_ITEM(list, i));
     if (grad == nullptr) continue;
-    const auto it = l.owner.find(THPVariable_Unpack(PyList_GET_ITEM(list, i)).unsafeGetTensorImpl());
-    if (it == l.owner.end() || it->second.second >= it->second.first->marks.size()) continue;
-    owner = it->second.first;
-    GradMark& mark = owner->marks[it->second.second];
-    if (finite) {
-      mark.state = GradMark::kClean;
-      mark.absmax = norm;
-      ++l.counters.gradients_scanned;
+    auto [it, last] = l.owner.equal_range(THPVariable_Unpack(PyList_GET_ITEM(list, i)).unsafeGetTensorImpl());
+    l.counters.gradients_scanned += finite && it != last;
+    for (; it != last; ++it) {
+      auto& [owner, index] = it->second;
+      if (index >= owner->marks.size()) continue;
+      GradMark& mark = owner->marks[index];
+      if (finite) {
+        mark.state = GradMark::kClean;
+        mark.absmax = norm;
+      }
+      any_owned = true;
+      any_bad |= mark.state > GradMark::kClean;
+      mark.grad = grad->unsafeGetTensorImpl();  // clipping's own write is not a change of the gradient
+      mark.version = version_of(*mark.grad);
+      owner->clip_proves = finite;
     }
-    any_bad |= mark.state > GradMark::kClean;
-    mark.grad = grad->unsafeGetTensorImpl();  // clipping's own write is not a change of the gradient
-    mark.version = version_of(*mark.grad);
-    owner->clip_proves = finite;
   }
-  if (owner != nullptr && !finite && !any_bad) {
-    owner->norm_overflow = true;
-    std::vector<record::Frame> frames;
-    std::string module;
-    owner->norm_place = current_place(&frames, &module) && !frames.empty() ? frames.front() : record::Frame();
-  }
+  if (any_owned && !finite && !any_bad) note_overflow(list);
   return result;
 }
 
@@ -68,12 +85,15 @@ void scan_before_write(PyObject* parameters) {
   while (PyObject* p = PyIter_Next(iterator)) {
     const at::Tensor* grad = gradient_of(p);
     if (grad != nullptr) {
-      const auto it = l.owner.find(THPVariable_Unpack(p).unsafeGetTensorImpl());
-      if (it != l.owner.end()) {
-        auto& marks = it->second.first->marks;
-        if (marks.size() <= it->second.second) marks.resize(it->second.second + 1);
-        marks[it->second.second] = judge(*grad);
+      auto [it, last] = l.owner.equal_range(THPVariable_Unpack(p).unsafeGetTensorImpl());
+      if (it != last) {
+        const GradMark mark = judge(*grad);
         ++l.counters.gradients_scanned;
+        for (; it != last; ++it) {
+          auto& marks = it->second.first->marks;
+          if (marks.size() <= it->second.second) marks.resize(it->second.second + 1);
+          marks[it->second.second] = mark;
+        }
       }
     }
     Py_DECREF(p);

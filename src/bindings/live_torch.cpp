@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "bindings/guard_torch.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/window_torch.h"
@@ -37,7 +38,25 @@ OptimizerEntry* find_entry(PyObject* optimizer) noexcept {
   return nullptr;
 }
 
+namespace {
+
+// A program that tries out many optimizers would leave thousands of entries to walk over in every step.
+void forget_dead() {
+  Live& l = live();
+  const auto is_dead = [](const OptimizerEntry& e) { return PyWeakref_GetObject(e.ref) != e.self; };
+  std::erase_if(l.owner, [&](const auto& item) { return is_dead(*item.second.first); });
+  std::erase_if(l.optimizers, [&](const auto& e) {
+    if (!is_dead(*e)) return false;
+    forget_window_start_of(*e);
+    Py_DECREF(e->ref);
+    return true;
+  });
+}
+
+}  // namespace
+
 OptimizerEntry* new_entry(PyObject* optimizer) {
+  forget_dead();
   PyObject* ref = PyWeakref_NewRef(optimizer, nullptr);
   if (ref == nullptr) {
     PyErr_Clear();
@@ -47,19 +66,11 @@ OptimizerEntry* new_entry(PyObject* optimizer) {
   auto entry = std::make_unique<OptimizerEntry>();
   entry->self = optimizer;
   entry->ref = ref;
-  entry->ordinal = static_cast<std::uint32_t>(l.optimizers.size());
+  entry->ordinal = l.next_ordinal++;
   entry->class_name = Py_TYPE(optimizer)->tp_name;
   if (const auto dot = entry->class_name.rfind('.'); dot != std::string::npos) entry->class_name.erase(0, dot + 1);
   l.optimizers.push_back(std::move(entry));
   return l.optimizers.back().get();
-}
-
-namespace {
-
-// Calls finitude._cold.<name>(optimizer, ...). Returns a new reference, or null with a Python error set.
-PyObject* call_cold(const char* name, PyObject* a, PyObject* b = nullptr, PyObject* c = nullptr) {
-  ++live().counters.python_calls;
-  return PyObject_CallMethod(live().cold, name, c != nullptr ? "(OOO)" : b != nullptr ? "(OO)" : "(O)", a, b, c);
 }
 
 double group_lr(PyObject* optimizer, double fallback) {
@@ -83,6 +94,8 @@ double group_lr(PyObject* optimizer, double fallback) {
   PyErr_Clear();
   return lr;
 }
+
+namespace {
 
 bool has_closure(PyObject* args, PyObject* kwargs) {
   if (PyTuple_Check(args) && PyTuple_GET_SIZE(args) > 1 && PyTuple_GET_ITEM(args, 1) != Py_None) return true;
@@ -140,6 +153,7 @@ PyObject* engine_run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs
       Py_XDECREF(r);
     }
     ++l.counters.backward_calls;
+    ++l.backward_serial;
     note_roots(args[0], nargs > 1 ? args[1] : nullptr);
     if (observe::Tracer::get().on()) observe::Tracer::get().set_backward_stack();
   } else {
@@ -158,6 +172,22 @@ PyObject* engine_run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs
   return result;
 }
 
+// The step is not taken: counted, and its window closed.
+void leave_out(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, std::uint32_t flags) {
+  record_step(entry, verdict, lr, flags);
+  ++live().counters.vetoes;
+  ++live().counters.steps;
+  ++entry.step;
+  close_window(entry);
+}
+
+// The arguments with the closure replaced by one that judges what it evaluated.
+PyObject* begin_closure(OptimizerEntry& entry, PyObject* args, PyObject* kwargs) {
+  PyObject* r = call_cold("on_closure", entry.self, args, kwargs);
+  entry.closure_open = !entry.in_torch && r != nullptr && r != Py_None;
+  return r;
+}
+
 // The optimizer is about to step: the one place where everything is decided.
 PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   const Metered hook(Piece::kHook);
@@ -166,6 +196,9 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   PyObject* optimizer = args[0];
   OptimizerEntry* entry = find_entry(optimizer);
   if (entry != nullptr && entry->in_step > 0) Py_RETURN_NONE;  // a step inside a step (super().step())
+  const bool closure = has_closure(args[1], args[2]);
+  if (is_judged_outside(entry, closure)) Py_RETURN_NONE;
+  if (entry != nullptr) entry->veto_now = entry->closure_open = false;  // of a call that another hook kept from running
   if (entry != nullptr && (entry->armed_post || entry->armed_restore)) remove_stale_hooks(*entry);
   if (entry != nullptr && entry->snapshot_pending) {  // the step before raised: nobody knows where its window ended
     entry->snapshot_pending = false;
@@ -182,7 +215,13 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     if (r == nullptr) return nullptr;  // only NonFiniteError gets here: the state was bad before step 0
     Py_DECREF(r);
   }
-  if (has_closure(args[1], args[2])) return call_cold("on_closure", optimizer, args[1], args[2]);
+  // A class outside torch.optim may use gradients that are there already before it evaluates its closure.
+  if (closure && (entry->in_torch || entry->backwards == 0)) return begin_closure(*entry, args[1], args[2]);
+  if (l.depth > 0 && l.left_out_serial == l.backward_serial) {
+    leave_out(*entry, {}, entry->lr, record::kStepVetoed);
+    veto(*entry);
+    Py_RETURN_NONE;
+  }
   if (is_found_inf(optimizer)) {
     ++l.counters.scaler_skips;
     record_step(*entry, {}, entry->lr, record::kStepScalerSkip);
@@ -201,35 +240,28 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (verdict.needs_cold || l.closure_depth > 0) {
     PyObject* r = call_cold("on_window", optimizer);
     const bool again = r != nullptr && r != Py_None && r != Py_True;  // the same step runs a second time
-    if (r == nullptr || r != Py_None) {
-      if (!again) {
-        record_step(*entry, verdict, lr, record::kStepVetoed | record::kStepAlarm);
-        ++l.counters.vetoes;
-        ++l.counters.steps;
-        ++entry->step;
-      }
-      close_window(*entry);
-    }
+    if (again) close_window(*entry);
+    else if (r != Py_None) leave_out(*entry, verdict, lr, record::kStepVetoed | record::kStepAlarm);
     if (r == nullptr) return nullptr;  // NonFiniteError, out of optimizer.step
     const bool vetoed = r != Py_None;
     Py_DECREF(r);
     if (vetoed) {
+      if (l.depth > 0) l.left_out_serial = l.backward_serial;
       veto(*entry);
       Py_RETURN_NONE;
     }
   }
+  if (l.steps_open > 0 && l.depth == 0) {  // the step of the optimizer around it is the one that counts
+    ++entry->step;
+    close_window(*entry);
+    Py_RETURN_NONE;
+  }
+  if (closure) return begin_closure(*entry, args[1], args[2]);
   commit_window(*entry, verdict, lr);
   if (l.target_set && entry->ordinal == l.target_ordinal && entry->step == l.target_first) {
     PyObject* r = call_cold("on_armed", optimizer);
     if (r == nullptr) return nullptr;
     Py_DECREF(r);
-  }
-  Py_RETURN_NONE;
-}
-
-PyObject* restore_after_veto(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  if (nargs >= 1) {
-    if (OptimizerEntry* entry = find_entry(args[0])) give_back_gradients(*entry);
   }
   Py_RETURN_NONE;
 }
@@ -247,41 +279,12 @@ PyObject* check_after_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   Py_RETURN_NONE;
 }
 
-// Stands in for the `step` of a class outside torch.optim: may leave the call out, and looks at what it wrote.
-PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  OptimizerEntry* entry = nargs >= 1 && live().on ? find_entry(args[0]) : nullptr;
-  if (entry == nullptr || entry->in_step > 0) return PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
-  if (entry->veto_now) {
-    entry->veto_now = false;
-    Py_RETURN_NONE;
-  }
-  const Metered hook(Piece::kHook);
-  ++entry->in_step;
-  PyObject* result;
-  {
-    const Metered program(Piece::kProgram);
-    observe::Tracer::PhaseGuard phase(record::Phase::kOptimizer);
-    result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
-  }
-  --entry->in_step;
-  if (result == nullptr) return nullptr;
-  if (wrote_non_finite(*entry)) {
-    PyObject* r = call_cold("on_written", args[0]);
-    if (r == nullptr) Py_CLEAR(result);
-    Py_XDECREF(r);
-  }
-  finish_commit(*entry);
-  return result;
-}
+}  // namespace
 
-PyMethodDef restore_def = {"finitude_give_back", reinterpret_cast<PyCFunction>(restore_after_veto), METH_FASTCALL, nullptr};
-PyMethodDef check_def = {"finitude_check_written", reinterpret_cast<PyCFunction>(check_after_step), METH_FASTCALL, nullptr};
-PyMethodDef guarded_def = {"finitude_guarded_step", reinterpret_cast<PyCFunction>(guarded_step),
-                           METH_FASTCALL | METH_KEYWORDS, nullptr};
-
+// def: null for the look at what a step wrote, which is one object for good, as torch.compile binds to it.
 bool add_post_hook(PyObject* optimizer, const char* key, PyMethodDef* def) {
   PyObject* hooks = PyObject_GetAttrString(optimizer, "_optimizer_step_post_hooks");
-  PyObject* hook = PyCFunction_New(def, nullptr);
+  PyObject* hook = def != nullptr ? PyCFunction_New(def, nullptr) : PyObject_GetAttrString(live().cold, "after_step");
   PyObject* name = PyUnicode_FromString(key);
   const bool ok = hooks != nullptr && hook != nullptr && name != nullptr && PyObject_SetItem(hooks, name, hook) == 0;
   if (!ok) PyErr_Clear();
@@ -291,6 +294,8 @@ bool add_post_hook(PyObject* optimizer, const char* key, PyMethodDef* def) {
   return ok;
 }
 
+namespace {
+
 void remove_post_hook(PyObject* optimizer, const char* key) {
   PyObject* hooks = PyObject_GetAttrString(optimizer, "_optimizer_step_post_hooks");
   PyObject* name = PyUnicode_FromString(key);
@@ -299,8 +304,6 @@ void remove_post_hook(PyObject* optimizer, const char* key) {
   Py_XDECREF(hooks);
   Py_XDECREF(name);
 }
-
-PyObject* make_guarded_step(PyObject*, PyObject* original) { return PyCFunction_New(&guarded_def, original); }
 
 PyObject* before_clip(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   return clip_with_norm(args, nargs, kwnames);
@@ -357,7 +360,8 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   OptimizerEntry* entry = l.on && nargs >= 2 && truthy_attribute(args[0], "_enabled") ? find_entry(args[1]) : nullptr;
   if (entry == nullptr) return PyObject_Vectorcall(l.original_scaler_step, args, static_cast<size_t>(nargs), kwnames);
   bool bad = false;
-  for (const LossNote& note : l.losses) bad |= note.bad && !note.consumed && note.serial > entry->window_start;
+  // One that another optimizer's step answered for too: it was left out, and so is this one.
+  for (const LossNote& note : l.losses) bad |= note.bad && note.serial > entry->window_start;
   if (bad) {
     PyObject* r = call_cold("on_scaler_step", args[1], args[0], Py_False);
     if (r == nullptr) return nullptr;
@@ -404,8 +408,8 @@ PyMethodDef methods[] = {
     {"set_clip_value", set_clip_value, METH_O, nullptr},
     {"clip_grad_value", reinterpret_cast<PyCFunction>(clip_value), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {"engine_run_backward", reinterpret_cast<PyCFunction>(engine_run_backward), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"check_after_step", reinterpret_cast<PyCFunction>(check_after_step), METH_FASTCALL, nullptr},
     {"optimizer_pre_hook", reinterpret_cast<PyCFunction>(pre_hook), METH_FASTCALL, nullptr},
-    {"make_guarded_step", make_guarded_step, METH_O, nullptr},
     {"clip_grads_with_norm", reinterpret_cast<PyCFunction>(before_clip), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -417,23 +421,13 @@ PyMethodDef methods[] = {
 void arm_post_hook(OptimizerEntry& entry) {
   if (entry.armed_post) return;
   ++live().counters.post_hooks;
-  entry.armed_post = add_post_hook(entry.self, "finitude_check", &check_def);
+  entry.armed_post = add_post_hook(entry.self, "finitude_check", nullptr);
 }
 
 void remove_stale_hooks(OptimizerEntry& entry) {
   if (entry.armed_post) remove_post_hook(entry.self, "finitude_check");
   if (entry.armed_restore) remove_post_hook(entry.self, "finitude_restore");
   entry.armed_post = entry.armed_restore = false;
-}
-
-void veto(OptimizerEntry& entry) {
-  if (!entry.in_torch) {
-    entry.veto_now = true;
-    return;
-  }
-  take_gradients(entry);
-  entry.armed_restore = add_post_hook(entry.self, "finitude_restore", &restore_def);
-  if (!entry.armed_restore) give_back_gradients(entry);
 }
 
 PyMethodDef* live_methods() { return methods; }

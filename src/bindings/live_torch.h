@@ -44,7 +44,7 @@ struct OptimizerEntry {
   PyObject* ref = nullptr;
   std::string class_name;
   std::uint32_t ordinal = 0;        // in order of first step
-  bool in_torch = false;            // a class of torch.optim that we may veto by taking the gradients away
+  bool in_torch = false;            // its step is one of torch.optim's: it evaluates a closure first, skips what has no gradient
   bool risky = false;               // its own arithmetic may overflow: what it wrote is scanned after every step
   bool first_done = false;
   std::uint64_t step = 0;           // calls judged so far
@@ -56,7 +56,12 @@ struct OptimizerEntry {
   record::Frame norm_place;         // and the user's line that clipped
   std::uint64_t window_start = 0;   // serial of the first loss note of this window
   int in_step = 0;
+  bool is_inner = false;            // stepped by another optimizer, which is judged in its place
   bool veto_now = false, armed_post = false, armed_restore = false;
+  // A step that was given a closure, of a class outside torch.optim: under way; to be left by the exception that the
+  // closure raises; and the largest gradient of its first evaluation.
+  bool closure_open = false, is_leaving = false;
+  double closure_absmax = 0;
   double lr = 0;
   std::vector<GradMark> marks;      // by parameter index, groups in order
   struct Probe { const c10::TensorImpl* grad = nullptr; std::uint32_t version = 0; };
@@ -69,6 +74,7 @@ struct OptimizerEntry {
   bool written_bad = false;         // a slice held a value that is not finite
   bool snapshot_pending = false;    // the window before goes on until what the step wrote is seen to be healthy
   std::shared_ptr<UndoCopy> undo;
+  bool undo_held = false;           // `undo` was taken before the step for its closure, whatever the budget
 };
 
 struct Counters {
@@ -85,7 +91,9 @@ struct Live {
   PyObject* original_scaler_step = nullptr;
   Counters counters;
   std::vector<std::unique_ptr<OptimizerEntry>> optimizers;
-  std::unordered_map<const c10::TensorImpl*, std::pair<OptimizerEntry*, std::uint32_t>> owner;
+  std::uint32_t next_ordinal = 0;
+  // Who steps a parameter, and its index there; more than one entry where optimizers share it.
+  std::unordered_multimap<const c10::TensorImpl*, std::pair<OptimizerEntry*, std::uint32_t>> owner;
   std::vector<LossNote> losses;      // of the open windows, bounded
   std::uint64_t next_serial = 0;
   bool scaled_pending = false;       // a scaled loss waits for its backward
@@ -96,6 +104,10 @@ struct Live {
   std::uint32_t target_ordinal = 0;
   std::uint64_t target_first = 0, target_step = 0;  // traced from the first; steps between are looked at when written
   int depth = 0;                     // of nested engine calls
+  std::uint64_t backward_serial = 0;  // of the last outermost backward
+  std::uint64_t left_out_serial = 0;  // the backward inside which a step was left out: so are those that follow in it
+  int steps_open = 0;                // steps of classes outside torch.optim under way
+  std::uint64_t step_serial = 0;     // the last backward before the innermost of them
   int closure_depth = 0;
   std::unique_ptr<record::RingWriter> ring;  // the last steps; survives the process where it has a file
 };
@@ -107,8 +119,10 @@ void switch_off(const char* why) noexcept;
 
 OptimizerEntry* find_entry(PyObject* optimizer) noexcept;
 OptimizerEntry* new_entry(PyObject* optimizer);
-void veto(OptimizerEntry& entry);
-void give_back_gradients(OptimizerEntry& entry);
+// Calls finitude._cold.<name>(a, ...). Returns a new reference, or null with a Python error set.
+PyObject* call_cold(const char* name, PyObject* a, PyObject* b = nullptr, PyObject* c = nullptr);
+// The learning rate of the first group.
+double group_lr(PyObject* optimizer, double fallback);
 PyMethodDef* live_methods();
 
 }  // namespace finitude::bindings

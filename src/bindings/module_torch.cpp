@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bindings/core_python.h"
+#include "bindings/guard_torch.h"
 #include "bindings/live_torch.h"
 #include "bindings/loader_torch.h"
 #include "bindings/meter.h"
@@ -65,6 +66,16 @@ OptimizerEntry& entry_of(py::handle optimizer) {
   return *entry;
 }
 
+void set_owner(const c10::TensorImpl& parameter, OptimizerEntry* entry, std::uint32_t index) {
+  auto& owner = live().owner;
+  for (auto [it, last] = owner.equal_range(&parameter); it != last; ++it) {
+    if (it->second.first != entry) continue;
+    it->second.second = index;
+    return;
+  }
+  owner.emplace(&parameter, std::make_pair(entry, index));
+}
+
 // Parameters in order of the groups; kept by address only.
 void register_optimizer(py::handle optimizer, bool in_torch, bool risky) {
   OptimizerEntry* entry = find_entry(optimizer.ptr());
@@ -74,7 +85,7 @@ void register_optimizer(py::handle optimizer, bool in_torch, bool risky) {
   entry->risky = risky;
   entry->predicted = std::max(entry->predicted, 1u);
   for_each_parameter(optimizer.ptr(), [&](std::uint32_t index, PyObject* p) {
-    if (THPVariable_Check(p)) live().owner[THPVariable_Unpack(p).unsafeGetTensorImpl()] = {entry, index};
+    if (THPVariable_Check(p)) set_owner(*THPVariable_Unpack(p).unsafeGetTensorImpl(), entry, index);
     if (entry->marks.size() <= index) entry->marks.resize(index + 1);
   });
 }
@@ -101,8 +112,9 @@ py::dict window(py::handle optimizer) {
     d["value"] = n.value;
     d["sum"] = n.sum;
     d["bad"] = n.bad && !n.consumed;
+    d["answered"] = n.bad && n.consumed;
     d["grad_bad"] = n.grad_bad;
-    d["micro_batch"] = n.micro_batch;
+    d["micro_batch"] = micro_batch_of(n);
     d["gradients_were_bad"] = n.gradients_were_bad;
     d["owned"] = owns(e, n);
     losses.append(d);
@@ -135,7 +147,7 @@ py::list pending_bad_losses() {
     py::dict d;
     d["value"] = n.value;
     d["sum"] = n.sum;
-    d["micro_batch"] = n.micro_batch;
+    d["micro_batch"] = micro_batch_of(n);
     d["optimizer"] = next != nullptr ? next->class_name : "";
     d["ordinal"] = next != nullptr ? next->ordinal : 0;
     d["step"] = next != nullptr ? next->step : 0;
@@ -155,7 +167,8 @@ py::dict counters() {
   d["python_calls"] = c.python_calls;
   d["post_hooks"] = c.post_hooks;
   d["vetoes"] = c.vetoes;
-  d["optimizers"] = live().optimizers.size();
+  d["optimizers"] = live().next_ordinal;
+  d["entries"] = live().optimizers.size();
   d["on"] = live().on;
   d["tracing"] = observe::Tracer::get().on();
   return d;
@@ -278,6 +291,7 @@ PYBIND11_MODULE(_native, m) {
   using namespace finitude::bindings;
   m.doc() = "The engine of finitude. Internal: use the finitude package.";
   PyModule_AddFunctions(m.ptr(), live_methods());
+  PyModule_AddFunctions(m.ptr(), guard_methods());
   PyModule_AddFunctions(m.ptr(), rewind_methods());
   PyModule_AddFunctions(m.ptr(), stack_methods());
   PyModule_AddFunctions(m.ptr(), meter_methods());
@@ -293,7 +307,10 @@ PYBIND11_MODULE(_native, m) {
     Live& l = live();
     // A new recorder counts anew; how often an optimizer has stepped is the optimizer's own history.
     l.counters = Counters();
-    for (const auto& entry : l.optimizers) close_window(*entry);
+    for (const auto& entry : l.optimizers) {
+      close_window(*entry);
+      entry->first_done = false;
+    }
     l.losses.clear();
     l.ring.reset();
     loader_log().forget();
@@ -338,16 +355,19 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("set_trace_level", [](bool on) { live().trace_level = on; });
   m.def("judge", [](py::handle o) {
+    OptimizerEntry& e = entry_of(o);
     WindowVerdict verdict;
-    return !judge_window(entry_of(o), &verdict) || verdict.needs_cold;
+    const bool ok = judge_window(e, &verdict);
+    e.closure_absmax = verdict.grad_absmax;
+    return !ok || verdict.needs_cold;
   });
+  m.def("backward_under_way", [] { return live().depth > 0 ? live().backward_serial : 0; });
   m.def("commit", [](py::handle o, bool before_hooks) {
     OptimizerEntry& e = entry_of(o);
     WindowVerdict verdict;
     judge_window(e, &verdict);
     commit_window(e, verdict, e.lr, before_hooks);
   });
-  m.def("veto", [](py::handle o) { veto(entry_of(o)); });
 
   m.def("statistics", &statistics);
   m.def("checksum", &checksum);

@@ -57,6 +57,7 @@ PyObject* text_or_none(const std::string& text) {
 // rewind_check(optimizer) -> None if the window can be run again by returning from this call, else the reason.
 PyObject* rewind_check(PyObject*, PyObject* optimizer) {
   const WindowStart& start = window_start();
+  if (live().depth > 0) return PyUnicode_FromString("the step is taken inside backward");
   if (!start.taken) return PyUnicode_FromString("this is the first step: there is no earlier step to return to");
   if (start.entry == nullptr || start.entry->self != optimizer) {
     return PyUnicode_FromString("another optimizer stepped last");
@@ -154,6 +155,10 @@ BufferSnapshot& buffer_snapshot() {
 }
 
 void forget_window_start() { window_start() = WindowStart(); }
+
+void forget_window_start_of(const OptimizerEntry& entry) {
+  if (window_start().entry == &entry) forget_window_start();
+}
 
 bool rewind_wants(const OptimizerEntry&) { return second_run; }
 

@@ -12,6 +12,7 @@ void snapshot_window(OptimizerEntry& entry);
 bool rewind_wants(const OptimizerEntry& entry);
 
 void forget_window_start();
+void forget_window_start_of(const OptimizerEntry& entry);
 PyMethodDef* rewind_methods();
 BufferSnapshot& buffer_snapshot();
 

@@ -6,6 +6,10 @@
 
 namespace finitude::bindings {
 
+std::uint32_t micro_batch_of(const LossNote& note) noexcept {
+  return note.micro_batch == static_cast<std::uint32_t>(-1) ? 0 : note.micro_batch;
+}
+
 bool in_window(const OptimizerEntry& entry, const LossNote& note) noexcept {
   return note.serial > entry.window_start && !note.in_closure;
 }
@@ -23,7 +27,8 @@ decide::Verdict verdict_of(OptimizerEntry& entry, bool buffers_turned_nan) {
   std::vector<decide::LossFact> losses;
   for (const LossNote& note : live().losses) {
     if (!in_window(entry, note)) continue;
-    losses.push_back({note.bad && !note.consumed, owns(entry, note), note.grad_bad, note.gradients_were_bad, note.micro_batch});
+    losses.push_back({note.bad && !note.consumed, owns(entry, note), note.grad_bad, note.gradients_were_bad,
+                      micro_batch_of(note)});
   }
   decide::WindowFacts facts;
   facts.losses = losses;

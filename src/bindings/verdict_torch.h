@@ -8,6 +8,8 @@
 
 namespace finitude::bindings {
 
+// Which backward of its window the loss was given to; 0 while the first is under way.
+std::uint32_t micro_batch_of(const LossNote& note) noexcept;
 // Is this loss one of the window, and does the optimizer own a gradient below it?
 bool in_window(const OptimizerEntry& entry, const LossNote& note) noexcept;
 bool owns(OptimizerEntry& entry, const LossNote& note);

@@ -238,7 +238,8 @@ void after_backward() {
       bad_index = i;
     }
     const bool loss_bad = !l.losses.empty() && l.losses.back().bad;
-    if (loss_bad || was_bad || (entry->backwards == entry->predicted && !entry->clip_proves)) scan_all(*entry);
+    const bool expected = entry->backwards == entry->predicted && !entry->clip_proves && !entry->is_inner;
+    if (loss_bad || was_bad || expected) scan_all(*entry);
     else if (!entry->marks.empty()) std::fill(entry->marks.begin(), entry->marks.end(), GradMark());
     if (was_bad) {
       // Accumulation adds one write to the same tensor; anything else means that the bad gradients were dropped.
@@ -322,7 +323,11 @@ void close_window(OptimizerEntry& entry) {
   for (const auto& e : l.optimizers) {
     if (PyWeakref_GetObject(e->ref) == e->self) oldest = std::min(oldest, e->window_start);
   }
-  std::erase_if(l.losses, [&](const LossNote& n) { return n.serial <= oldest; });
+  // A finite loss of long ago tells nothing: an optimizer that never steps must not make the list grow.
+  constexpr std::uint64_t kFiniteNotes = 256;
+  std::erase_if(l.losses, [&](const LossNote& n) {
+    return n.serial <= oldest || (!n.bad && n.serial + kFiniteNotes < l.next_serial);
+  });
   observe::Tracer::get().set_micro_batch(0);
 }
 

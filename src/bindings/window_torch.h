@@ -43,6 +43,8 @@ void scan_before_write(PyObject* parameters);
 extern PyObject* original_clip;
 
 void take_gradients(OptimizerEntry& entry);
+void give_back_gradients(OptimizerEntry& entry);
+bool add_post_hook(PyObject* optimizer, const char* key, PyMethodDef* def);
 void arm_post_hook(OptimizerEntry& entry);
 void remove_stale_hooks(OptimizerEntry& entry);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "bindings/meter.h"
 #include "bindings/window_torch.h"
@@ -100,12 +101,12 @@ bool SliceScan::end() {
 void UndoCopy::forget() {
   const Metered undo(Piece::kUndo);
   items_.clear();
-  for (auto& [dict, copy] : dicts_) {
-    Py_DECREF(dict);
+  for (auto& [container, copy] : containers_) {
+    Py_DECREF(container);
     Py_DECREF(copy);
   }
-  dicts_.clear();
-  Py_CLEAR(state_before_);
+  containers_.clear();
+  optimizers_.clear();
   taken_ = false;
 }
 
@@ -118,47 +119,111 @@ bool UndoCopy::add(const at::Tensor& tensor) {
   return true;
 }
 
+bool UndoCopy::add_container(PyObject* container) {
+  PyObject* copy = PyDict_Check(container) ? PyDict_Copy(container)
+                                           : PyList_GetSlice(container, 0, PyList_GET_SIZE(container));
+  if (copy != nullptr) containers_.emplace_back(Py_NewRef(container), copy);
+  return copy != nullptr;
+}
+
+bool UndoCopy::add_value(PyObject* value, int depth) {
+  if (THPVariable_Check(value)) return add(THPVariable_Unpack(value));
+  if (depth == 0) return true;
+  if (PyDict_Check(value)) {
+    if (!add_container(value)) return false;
+    PyObject *key, *item;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(value, &pos, &key, &item)) {
+      if (!add_value(item, depth - 1)) return false;
+    }
+    return true;
+  }
+  if (!PyList_Check(value) && !PyTuple_Check(value)) return true;
+  if (PyList_Check(value) && !add_container(value)) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
+    if (!add_value(PySequence_Fast_GET_ITEM(value, i), depth - 1)) return false;
+  }
+  return true;
+}
+
+bool UndoCopy::add_optimizer(PyObject* optimizer) {
+  static PyObject* kParams = PyUnicode_InternFromString("params");
+  constexpr int kDepth = 4;  // state, of a parameter, of a key, a list of tensors
+  if (std::find(optimizers_.begin(), optimizers_.end(), optimizer) != optimizers_.end()) return true;
+  optimizers_.push_back(optimizer);
+  const bool is_outer = optimizers_.size() == 1;  // one that it holds steps the same parameters
+  PyObject* state = state_of(optimizer);
+  bool ok = state != nullptr && add_value(state, kDepth);
+  Py_XDECREF(state);
+  ok = ok && for_each_parameter(optimizer, [&](std::uint32_t, PyObject* p) {
+    if (ok && is_outer && THPVariable_Check(p)) ok = add(THPVariable_Unpack(p));
+  });
+  PyObject* groups = ok ? PyObject_GetAttrString(optimizer, "param_groups") : nullptr;
+  for (Py_ssize_t i = 0; ok && groups != nullptr && PyList_Check(groups) && i < PyList_GET_SIZE(groups); ++i) {
+    PyObject* group = PyList_GET_ITEM(groups, i);
+    ok = PyDict_Check(group) && add_container(group);
+    PyObject *key, *item;
+    Py_ssize_t pos = 0;
+    while (ok && PyDict_Next(group, &pos, &key, &item)) {
+      if (PyUnicode_Compare(key, kParams) != 0) ok = add_value(item, 1);
+    }
+  }
+  Py_XDECREF(groups);
+  PyObject* attributes = ok ? PyObject_GenericGetDict(optimizer, nullptr) : nullptr;
+  if (attributes != nullptr && PyDict_Check(attributes)) {
+    ok = add_container(attributes);
+    PyObject *key, *item;
+    Py_ssize_t pos = 0;
+    while (ok && PyDict_Next(attributes, &pos, &key, &item)) {
+      if (find_entry(item) != nullptr) ok = add_optimizer(item);
+    }
+  }
+  Py_XDECREF(attributes);
+  return ok;
+}
+
 bool UndoCopy::take(PyObject* optimizer, std::size_t limit) {
   forget();
   needed_ = 0;
-  PyObject* state = state_of(optimizer);
-  bool ok = state != nullptr;
-  const auto remember = [&](PyObject* dict) {
-    PyObject* copy = PyDict_Copy(dict);
-    if (copy != nullptr) dicts_.emplace_back(Py_NewRef(dict), copy);
-    ok = ok && copy != nullptr;
-  };
-  ok = ok && for_each_parameter(optimizer, [&](std::uint32_t, PyObject* p) {
-    if (!ok || !THPVariable_Check(p)) return;
-    ok = add(THPVariable_Unpack(p));
-    for_each_state_tensor(state, p, [&](const at::Tensor& t) { ok = ok && add(t); });
-    PyObject* of_parameter = PyDict_GetItem(state, p);
-    if (of_parameter != nullptr && PyDict_Check(of_parameter)) remember(of_parameter);
-  });
-  if (PyObject* groups = PyObject_GetAttrString(optimizer, "param_groups")) {
-    for (Py_ssize_t i = 0; ok && PyList_Check(groups) && i < PyList_GET_SIZE(groups); ++i) {
-      PyObject* group = PyList_GET_ITEM(groups, i);
-      if (PyDict_Check(group)) remember(group);
-    }
-    Py_DECREF(groups);
-  }
-  if (ok && needed_ <= limit) {
-    state_before_ = PyDict_Copy(state);
+  if (add_optimizer(optimizer) && needed_ <= limit) {
     bytes_.resize(needed_);
     for (const Item& item : items_) {
       observe::TensorView v;
       if (!observe::view_of(*item.tensor.unsafeGetTensorImpl(), &v)) continue;
       std::memcpy(bytes_.data() + item.offset, v.data, static_cast<std::size_t>(v.end - v.begin));
     }
-    taken_ = state_before_ != nullptr;
+    taken_ = true;
   }
   PyErr_Clear();
-  Py_XDECREF(state);
   if (!taken_) forget();
   return taken_;
 }
 
-bool UndoCopy::restore(PyObject* optimizer) {
+bool UndoCopy::is_current() const {
+  if (!taken_) return false;
+  for (const Item& item : items_) {
+    observe::TensorView v;
+    if (!observe::view_of(*item.tensor.unsafeGetTensorImpl(), &v)) return false;
+    if (std::memcmp(bytes_.data() + item.offset, v.data, static_cast<std::size_t>(v.end - v.begin)) != 0) return false;
+  }
+  for (const auto& [container, copy] : containers_) {
+    if (PyObject_Size(container) != PyObject_Size(copy)) return false;
+    if (PyList_Check(copy)) {
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(copy); ++i) {
+        if (PyList_GET_ITEM(container, i) != PyList_GET_ITEM(copy, i)) return false;
+      }
+      continue;
+    }
+    PyObject *key, *item;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(copy, &pos, &key, &item)) {
+      if (PyDict_GetItem(container, key) != item) return false;
+    }
+  }
+  return true;
+}
+
+bool UndoCopy::restore() {
   if (!taken_) return false;
   for (const Item& item : items_) {
     observe::TensorView v;
@@ -166,14 +231,13 @@ bool UndoCopy::restore(PyObject* optimizer) {
     std::memcpy(const_cast<char*>(v.data), bytes_.data() + item.offset, static_cast<std::size_t>(v.end - v.begin));
   }
   bool ok = true;
-  for (auto& [dict, copy] : dicts_) {
-    PyDict_Clear(dict);
-    ok = PyDict_Update(dict, copy) == 0 && ok;
-  }
-  if (PyObject* state = state_of(optimizer)) {
-    PyDict_Clear(state);
-    ok = PyDict_Update(state, state_before_) == 0 && ok;
-    Py_DECREF(state);
+  for (auto& [container, copy] : containers_) {
+    if (PyList_Check(copy)) {
+      ok = PyList_SetSlice(container, 0, PyList_GET_SIZE(container), copy) == 0 && ok;
+      continue;
+    }
+    PyDict_Clear(container);
+    ok = PyDict_Update(container, copy) == 0 && ok;
   }
   PyErr_Clear();
   forget();
@@ -183,6 +247,7 @@ bool UndoCopy::restore(PyObject* optimizer) {
 void set_undo_budget(std::size_t size_bytes) noexcept { budget = size_bytes; }
 
 bool prepare_undo(OptimizerEntry& entry) {
+  if (entry.undo_held) return true;
   if (budget == 0) return false;
   const Metered undo(Piece::kUndo);
   std::size_t used = 0;
@@ -196,7 +261,18 @@ bool prepare_undo(OptimizerEntry& entry) {
   return false;
 }
 
-bool undo_step(OptimizerEntry& entry) { return entry.undo && entry.undo->restore(entry.self); }
+bool undo_step(OptimizerEntry& entry) { return entry.undo && entry.undo->restore(); }
+
+bool hold_undo(OptimizerEntry& entry) {
+  if (!entry.undo) entry.undo = std::make_shared<UndoCopy>();
+  entry.undo_held = entry.undo->take(entry.self, SIZE_MAX);
+  return entry.undo_held;
+}
+
+void release_undo(OptimizerEntry& entry) {
+  if (!std::exchange(entry.undo_held, false)) return;
+  entry.undo.reset();
+}
 
 std::size_t undo_shortfall() noexcept { return shortfall; }
 

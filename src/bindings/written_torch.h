@@ -28,15 +28,18 @@ class SliceScan {
   bool bad_ = false;
 };
 
-// Parameters, the tensors of their state and the scalars of state and groups, as they were before a step.
+// Parameters, state, groups and attributes of an optimizer, and of those that it holds, as they were before a step. What
+// its dicts and lists hold is remembered, and the bytes of the tensors in them.
 // One copy per optimizer, made anew before each step: costs one read and one write of those bytes.
 class UndoCopy {
  public:
   ~UndoCopy() { forget(); }
   // False where it would not fit into `budget` bytes (`needed()` tells how much), or a tensor is not on the CPU.
   bool take(PyObject* optimizer, std::size_t budget);
+  // Is everything still as it was taken? False if nothing was.
+  bool is_current() const;
   // Back to what was taken; entries that the step added to the state are gone. False if nothing was taken.
-  bool restore(PyObject* optimizer);
+  bool restore();
   void forget();
   std::size_t needed() const noexcept { return needed_; }
 
@@ -46,10 +49,13 @@ class UndoCopy {
     std::size_t offset;
   };
   bool add(const at::Tensor& tensor);
+  bool add_value(PyObject* value, int depth);
+  bool add_container(PyObject* container);
+  bool add_optimizer(PyObject* optimizer);
   std::vector<Item> items_;
   std::vector<char> bytes_;
-  std::vector<std::pair<PyObject*, PyObject*>> dicts_;  // a live dict and a shallow copy of it; both owned
-  PyObject* state_before_ = nullptr;                    // shallow copy of optimizer.state
+  std::vector<std::pair<PyObject*, PyObject*>> containers_;  // a live dict or list and a shallow copy of it; both owned
+  std::vector<PyObject*> optimizers_;                        // those that were added; borrowed
   std::size_t needed_ = 0;
   bool taken_ = false;
 };
@@ -59,6 +65,9 @@ void set_undo_budget(std::size_t size_bytes) noexcept;
 // Before a step: true if it can be undone.
 bool prepare_undo(OptimizerEntry& entry);
 bool undo_step(OptimizerEntry& entry);
+// A copy for this one step whatever the budget, until `release_undo`. False where that is not possible.
+bool hold_undo(OptimizerEntry& entry);
+void release_undo(OptimizerEntry& entry);
 // Bytes wanted by optimizers that did not fit, 0 if all did.
 std::size_t undo_shortfall() noexcept;
 
