@@ -44,12 +44,23 @@ def clip_hook_names():
     return "_clip_grads_with_norm_"
 
 
+# Globals, as the compiler looks up only those in what it traces here: its own switch, once it is loaded, and functions.
+comptime = None
+_instead = []
+
+
+def _break_unless_forbidden(context):
+    if not getattr(context._i_will_not_complain_if_bc_breaks_InstructionTranslator(), "one_graph", True):
+        context.graph_break()
+
+
 @functools.cache
 def pass_over(function, instead=None):
     """What torch.compile makes of a function of ours in a compiled step: a break of the graph, where it is called as ever;
     where the program forbids breaks (fullgraph), `instead` or nothing, and that step is not watched. Without this torch
     would warn on stderr, or end the program. Only once an optimizer has imported the compiler.
     """
+    global comptime
     if "torch._dynamo" not in sys.modules:
         return
     try:
@@ -58,13 +69,12 @@ def pass_over(function, instead=None):
     except ImportError:
         return
 
-    def break_unless_forbidden(context):
-        if not getattr(context._i_will_not_complain_if_bc_breaks_InstructionTranslator(), "one_graph", True):
-            context.graph_break()
+    place = len(_instead)
+    _instead.append(instead)
 
     def in_graph(*args, **kwargs):
-        comptime(break_unless_forbidden)
-        return instead(*args, **kwargs) if instead is not None else None
+        comptime(_break_unless_forbidden)
+        return _instead[place](*args, **kwargs) if _instead[place] is not None else None
 
     try:
         substitute_in_graph(function, skip_signature_check=True)(in_graph)
