@@ -8,6 +8,7 @@
 build_key() {
   digest src include cmake python CMakeLists.txt pyproject.toml VERSION tools/build.sh
   "${CXX:-c++}" --version | head -1
+  nvcc --version 2>/dev/null | tail -1
   "$venv/bin/python" --version
   sha256sum "$venv"/lib/python3*/site-packages/torch/version.py
 }

@@ -1,0 +1,206 @@
+// The C interface of cuda_scan.h without a GPU: the loops of multi_scan_host.h over host memory. Tests load it in the place of
+// libfinitude_cuda, so that everything above that interface runs where there is no GPU. It computes at once, as a stream does in
+// its own order; when the host gets to know of it is what a test decides (finitude_cuda_host_hold).
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "sense/multi_scan_host.h"
+
+namespace multi = finitude::sense::multi;
+
+#define FINITUDE_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+struct Control {
+  bool hold = false, capturing = false, failing = false;
+  std::uint64_t scans = 0, values = 0, uploads = 0, waits = 0, fetches = 0, flags = 0, opened = 0;
+};
+Control control;
+
+}  // namespace
+
+struct finitude_cuda_list {
+  multi::Plan plan;
+  multi::Tickets tickets;
+  multi::HostMemory memory;
+  std::vector<finitude_cuda_health> rows[multi::Tickets::kRows];
+  finitude_cuda_summary ring[multi::Tickets::kSlots] = {};
+  std::deque<std::pair<std::uint32_t, finitude_cuda_summary>> held;
+  bool last_bad = false, noted_bad = false, last_noted = false;
+
+  void deliver() {
+    for (const auto& [slot, summary] : held) ring[slot] = summary;
+    held.clear();
+  }
+};
+
+namespace {
+
+std::deque<finitude_cuda_list*> lists;
+
+void publish(finitude_cuda_list* list, const multi::Tickets::Place& place, finitude_cuda_summary summary,
+             const finitude_cuda_options& options, bool is_value) {
+  const bool bad = summary.bad_tensors != 0;
+  if (is_value) list->noted_bad = list->noted_bad || bad;
+  else list->last_bad = bad;
+  if (!is_value) list->last_noted = list->noted_bad;
+  summary.noted_bad = list->noted_bad;
+  if (options.found_inf != nullptr) {
+    summary.found_inf_before = *options.found_inf;
+    *options.found_inf = multi::found_inf_after(*options.found_inf, bad || (options.count_noted != 0 && list->noted_bad),
+                                                options.keep_larger != 0);
+  }
+  if (options.clear_noted != 0) list->noted_bad = false;
+  summary.ticket = place.ticket;
+  summary.runs = 1;
+  list->held.emplace_back(place.slot, summary);
+  if (!control.hold) list->deliver();
+}
+
+finitude_cuda_summary summary_of(const multi::Tally& tally) {
+  finitude_cuda_summary summary = {};
+  summary.nan = tally.nan;
+  summary.pos_inf = tally.pos_inf;
+  summary.neg_inf = tally.neg_inf;
+  summary.absmax = multi::double_of(tally.absmax);
+  summary.sum_sq = tally.sum_sq;
+  return summary;
+}
+
+}  // namespace
+
+FINITUDE_EXPORT uint32_t finitude_cuda_abi(void) { return FINITUDE_CUDA_ABI; }
+
+FINITUDE_EXPORT int finitude_cuda_open(int device, finitude_cuda_list** list) {
+  if (list == nullptr || device < 0) return FINITUDE_CUDA_INVALID;
+  if (control.failing) return FINITUDE_CUDA_DEVICE;
+  ++control.opened;
+  *list = new finitude_cuda_list();
+  lists.push_back(*list);
+  return FINITUDE_CUDA_OK;
+}
+
+FINITUDE_EXPORT void finitude_cuda_close(finitude_cuda_list* list) {
+  std::erase(lists, list);
+  delete list;
+}
+
+FINITUDE_EXPORT int finitude_cuda_set(finitude_cuda_list* list, const finitude_cuda_tensor* tensors, uint32_t count, void*) {
+  if (list == nullptr || (tensors == nullptr && count != 0)) return FINITUDE_CUDA_INVALID;
+  if (list->plan.is_same(tensors, count)) return FINITUDE_CUDA_OK;
+  if (control.failing) return FINITUDE_CUDA_DEVICE;
+  if (control.capturing) return FINITUDE_CUDA_CAPTURE;
+  if (list->plan.update(tensors, count) == multi::Plan::Change::kInvalid) return FINITUDE_CUDA_INVALID;
+  ++control.uploads;
+  if (list->rows[0].size() < count) {
+    list->tickets.forget_rows();
+    for (auto& row : list->rows) row.resize(2 * std::size_t{count});
+  }
+  return FINITUDE_CUDA_OK;
+}
+
+FINITUDE_EXPORT int finitude_cuda_scan(finitude_cuda_list* list, void*, const finitude_cuda_options* given, uint64_t* ticket) {
+  if (list == nullptr || ticket == nullptr) return FINITUDE_CUDA_INVALID;
+  const finitude_cuda_options options = given != nullptr ? *given : finitude_cuda_options{};
+  multi::Item gate = {};
+  if (options.unless_finite.data != nullptr &&
+      (!multi::make_item(options.unless_finite, &gate) || gate.format == multi::kFormats || gate.bytes == 0)) {
+    return FINITUDE_CUDA_INVALID;
+  }
+  if (control.failing) return FINITUDE_CUDA_DEVICE;
+  const multi::Tickets::Place place = list->tickets.next(true, control.capturing);
+  if (place.ticket == 0) return FINITUDE_CUDA_CAPTURE;
+  ++control.scans;
+  *ticket = place.ticket;
+  finitude_cuda_summary summary = {};
+  const std::uint64_t code = gate.bytes != 0 ? multi::load_any(gate.address, gate.format) : 0;
+  if (gate.bytes != 0 && multi::is_finite_code(code, gate.format)) {
+    summary.absmax = std::fabs(multi::value_any(code, gate.format));
+    summary.skipped = 1;
+  } else {
+    multi::Roll roll;
+    multi::run_scan(list->plan, list->memory, list->rows[place.row].data(), &roll);
+    summary = summary_of(roll.tally);
+    summary.bad_tensors = roll.bad;
+    summary.first_bad = roll.first_bad;
+  }
+  publish(list, place, summary, options, false);
+  return FINITUDE_CUDA_OK;
+}
+
+FINITUDE_EXPORT int finitude_cuda_scan_value(finitude_cuda_list* list, void*, const finitude_cuda_tensor* tensor, uint64_t* ticket) {
+  multi::Item item = {};
+  if (list == nullptr || tensor == nullptr || ticket == nullptr || !multi::make_item(*tensor, &item)) return FINITUDE_CUDA_INVALID;
+  if (control.failing) return FINITUDE_CUDA_DEVICE;
+  const multi::Tickets::Place place = list->tickets.next(false, control.capturing);
+  if (place.ticket == 0) return FINITUDE_CUDA_CAPTURE;
+  ++control.values;
+  *ticket = place.ticket;
+  const multi::Tally tally = multi::run_value(item);
+  finitude_cuda_summary summary = summary_of(tally);
+  summary.bad_tensors = multi::is_bad(tally) ? 1 : 0;
+  summary.value = item.chunks != 0 ? multi::value_any(multi::load_any(item.address, item.format), item.format) : 0;
+  publish(list, place, summary, {}, true);
+  return FINITUDE_CUDA_OK;
+}
+
+FINITUDE_EXPORT int finitude_cuda_found_inf(finitude_cuda_list* list, void*, float* found_inf, uint32_t keep_larger, uint32_t count_noted) {
+  if (list == nullptr || found_inf == nullptr) return FINITUDE_CUDA_INVALID;
+  ++control.flags;
+  *found_inf = multi::found_inf_after(*found_inf, list->last_bad || (count_noted != 0 && list->last_noted), keep_larger != 0);
+  return FINITUDE_CUDA_OK;
+}
+
+FINITUDE_EXPORT int finitude_cuda_poll(finitude_cuda_list* list, uint64_t ticket, finitude_cuda_summary* summary) {
+  if (list == nullptr || summary == nullptr) return FINITUDE_CUDA_INVALID;
+  const std::uint32_t slot = list->tickets.slot_of(ticket);
+  if (slot == multi::kNone) return FINITUDE_CUDA_LOST;
+  if (list->ring[slot].ticket != ticket) return FINITUDE_CUDA_NOT_READY;
+  *summary = list->ring[slot];
+  return FINITUDE_CUDA_OK;
+}
+
+FINITUDE_EXPORT int finitude_cuda_wait(finitude_cuda_list* list, uint64_t ticket, finitude_cuda_summary* summary) {
+  const int status = finitude_cuda_poll(list, ticket, summary);
+  if (status != FINITUDE_CUDA_NOT_READY) return status;
+  ++control.waits;
+  list->deliver();
+  return finitude_cuda_poll(list, ticket, summary);
+}
+
+FINITUDE_EXPORT int finitude_cuda_fetch(finitude_cuda_list* list, uint64_t ticket, finitude_cuda_health* health, uint32_t count) {
+  if (list == nullptr || (health == nullptr && count != 0)) return FINITUDE_CUDA_INVALID;
+  finitude_cuda_summary summary;
+  if (const int status = finitude_cuda_poll(list, ticket, &summary); status != FINITUDE_CUDA_OK) return status;
+  const std::uint32_t row = list->tickets.row_of(ticket);
+  if (row == multi::kNone || count > list->rows[row].size()) return FINITUDE_CUDA_LOST;
+  ++control.fetches;
+  for (std::uint32_t i = 0; i < count; ++i) health[i] = summary.skipped != 0 ? finitude_cuda_health{} : list->rows[row][i];
+  return FINITUDE_CUDA_OK;
+}
+
+FINITUDE_EXPORT int finitude_cuda_capturing(int, void*) { return control.capturing ? 1 : 0; }
+
+FINITUDE_EXPORT const char* finitude_cuda_why(const finitude_cuda_list*) {
+  return control.failing ? "finitude_cuda_host: told to fail" : "";
+}
+
+// ---- for tests only ---------------------------------------------------------------------------------------
+
+// While held, nothing reaches the host but by a wait; letting go delivers all.
+FINITUDE_EXPORT void finitude_cuda_host_hold(int hold) {
+  control.hold = hold != 0;
+  if (control.hold) return;
+  for (finitude_cuda_list* list : lists) list->deliver();
+}
+FINITUDE_EXPORT void finitude_cuda_host_capture(int capturing) { control.capturing = capturing != 0; }
+FINITUDE_EXPORT void finitude_cuda_host_fail(int failing) { control.failing = failing != 0; }
+// scans, values, uploads, waits, fetches, flags, lists opened; since the last call.
+FINITUDE_EXPORT void finitude_cuda_host_counts(uint64_t counts[7]) {
+  const std::uint64_t now[7] = {control.scans, control.values, control.uploads, control.waits, control.fetches, control.flags,
+                                control.opened};
+  std::memcpy(counts, now, sizeof now);
+  control.scans = control.values = control.uploads = control.waits = control.fetches = control.flags = control.opened = 0;
+}

@@ -1,0 +1,338 @@
+// The C interface of cuda_scan.h, as its header promises it. Built twice: with the loops on the host (every machine) and, with
+// FINITUDE_TEST_ON_GPU, against the library on a device, where it fails if there is none.
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "finitude/cuda_scan.h"
+#include "sense/scan_test_util.h"
+
+#ifdef FINITUDE_TEST_ON_GPU
+#include <cuda_runtime_api.h>
+#endif
+
+namespace finitude::sense {
+namespace {
+
+#ifdef FINITUDE_TEST_ON_GPU
+void* allocate(std::size_t size_bytes) {
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, size_bytes);
+  EXPECT_EQ(error, cudaSuccess) << cudaGetErrorString(error) << " (a GPU is expected here)";
+  return error == cudaSuccess ? memory : nullptr;
+}
+void release(void* memory) { cudaFree(memory); }
+void to_device(void* to, const void* from, std::size_t n) { EXPECT_EQ(cudaMemcpy(to, from, n, cudaMemcpyHostToDevice), cudaSuccess); }
+void from_device(void* to, const void* from, std::size_t n) { EXPECT_EQ(cudaMemcpy(to, from, n, cudaMemcpyDeviceToHost), cudaSuccess); }
+#else
+void* allocate(std::size_t size_bytes) { return std::aligned_alloc(256, (size_bytes + 255) / 256 * 256); }
+void release(void* memory) { std::free(memory); }
+void to_device(void* to, const void* from, std::size_t n) { std::memcpy(to, from, n); }
+void from_device(void* to, const void* from, std::size_t n) { std::memcpy(to, from, n); }
+#endif
+
+// A tensor on the device with its twin on the host.
+class Tensor {
+ public:
+  Tensor(DType dtype, std::size_t numel, std::size_t shift, Mix mix, std::mt19937_64& random)
+      : dtype_(dtype), numel_(numel), offset_(shift * info(dtype).size_bytes), host_(numel * element_size(dtype) + 1) {
+    fill(host_.data(), numel * static_cast<std::size_t>(info(dtype).reals_per_element), bit_format(dtype), mix, random);
+    device_ = static_cast<char*>(allocate(host_.size() + offset_));
+    upload();
+  }
+  ~Tensor() { release(device_); }
+  Tensor(const Tensor&) = delete;
+  Tensor& operator=(const Tensor&) = delete;
+
+  void set(std::size_t real, std::uint64_t code) {
+    put(host_.data(), real, code, bit_format(dtype_));
+    upload();
+  }
+  finitude_cuda_tensor view() const { return {device_ + offset_, numel_, static_cast<std::uint32_t>(dtype_), 0}; }
+  Health expected() const { return reference_scan(host_.data(), numel_, dtype_); }
+
+ private:
+  void upload() {
+    if (numel_ != 0) to_device(device_ + offset_, host_.data(), numel_ * element_size(dtype_));
+  }
+  DType dtype_;
+  std::size_t numel_, offset_;
+  std::vector<unsigned char> host_;
+  char* device_ = nullptr;
+};
+
+class CudaScan : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(finitude_cuda_abi(), FINITUDE_CUDA_ABI);
+    ASSERT_EQ(finitude_cuda_open(0, &list_), FINITUDE_CUDA_OK) << finitude_cuda_why(nullptr);
+  }
+  void TearDown() override { finitude_cuda_close(list_); }
+
+  finitude_cuda_summary scan(const finitude_cuda_options* options = nullptr) {
+    finitude_cuda_summary summary{};
+    EXPECT_EQ(finitude_cuda_scan(list_, nullptr, options, &ticket_), FINITUDE_CUDA_OK) << finitude_cuda_why(list_);
+    EXPECT_EQ(finitude_cuda_wait(list_, ticket_, &summary), FINITUDE_CUDA_OK) << finitude_cuda_why(list_);
+    EXPECT_EQ(summary.ticket, ticket_);
+    return summary;
+  }
+  void set(const std::vector<finitude_cuda_tensor>& tensors) {
+    ASSERT_EQ(finitude_cuda_set(list_, tensors.data(), static_cast<std::uint32_t>(tensors.size()), nullptr), FINITUDE_CUDA_OK)
+        << finitude_cuda_why(list_);
+  }
+
+  finitude_cuda_list* list_ = nullptr;
+  std::uint64_t ticket_ = 0;
+  std::mt19937_64 random_{7};
+};
+
+TEST_F(CudaScan, RandomListsAgreeWithTheReference) {
+  for (int round = 0; round < 40; ++round) {
+    std::vector<std::unique_ptr<Tensor>> tensors;
+    std::vector<finitude_cuda_tensor> views;
+    const std::size_t count = random_() % 50;
+    for (std::size_t i = 0; i < count; ++i) {
+      const DType dtype = kAllDTypes[random_() % std::size(kAllDTypes)];
+      const std::size_t numel = random_() % 4 == 0 ? random_() % 200000 : random_() % 300;
+      tensors.push_back(std::make_unique<Tensor>(dtype, numel, random_() % 16, static_cast<Mix>(random_() % 3), random_));
+      views.push_back(tensors.back()->view());
+    }
+    set(views);
+    const finitude_cuda_summary summary = scan();
+    std::vector<finitude_cuda_health> rows(count), again(count);
+    ASSERT_EQ(finitude_cuda_fetch(list_, ticket_, rows.data(), static_cast<std::uint32_t>(count)), FINITUDE_CUDA_OK);
+    Health all;
+    std::uint32_t bad = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const Health expected = tensors[i]->expected();
+      ASSERT_EQ(rows[i].nan, expected.nan) << info(static_cast<DType>(views[i].dtype)).name << " x " << views[i].numel;
+      ASSERT_EQ(rows[i].pos_inf, expected.pos_inf);
+      ASSERT_EQ(rows[i].neg_inf, expected.neg_inf);
+      ASSERT_EQ(order_key(rows[i].absmax), order_key(expected.absmax));
+      if (std::isfinite(expected.sum_sq)) {
+        ASSERT_NEAR(rows[i].sum_sq, expected.sum_sq, 1e-12 * expected.sum_sq);
+      } else {
+        ASSERT_EQ(rows[i].sum_sq, expected.sum_sq);
+      }
+      all = merge(all, expected);
+      bad += !expected.ok();
+    }
+    EXPECT_EQ(summary.bad_tensors, bad);
+    EXPECT_EQ(summary.nan, all.nan);
+    EXPECT_EQ(summary.pos_inf, all.pos_inf);
+    EXPECT_EQ(summary.neg_inf, all.neg_inf);
+    EXPECT_EQ(order_key(summary.absmax), order_key(all.absmax));
+    EXPECT_EQ(summary.skipped, 0u);
+    EXPECT_EQ(summary.runs, 1u);
+    EXPECT_TRUE(bad == 0 || !tensors[summary.first_bad]->expected().ok());
+    // Run again: the same bits.
+    const finitude_cuda_summary second = scan();
+    ASSERT_EQ(finitude_cuda_fetch(list_, ticket_, again.data(), static_cast<std::uint32_t>(count)), FINITUDE_CUDA_OK);
+    EXPECT_EQ(std::bit_cast<std::uint64_t>(second.sum_sq), std::bit_cast<std::uint64_t>(summary.sum_sq));
+    EXPECT_EQ(count == 0 ? 0 : std::memcmp(rows.data(), again.data(), count * sizeof rows[0]), 0);
+  }
+}
+
+TEST_F(CudaScan, TheFlagOfTheOptimizer) {
+  Tensor good(DType::kFloat32, 1000, 0, Mix::kFinite, random_), bad(DType::kFloat32, 1000, 1, Mix::kFinite, random_);
+  auto* flag = static_cast<float*>(allocate(sizeof(float)));
+  const auto written = [&](const finitude_cuda_options& options, float before) {
+    to_device(flag, &before, sizeof before);
+    const finitude_cuda_summary summary = scan(&options);
+    EXPECT_EQ(summary.found_inf_before, before);
+    float after = -1;
+    from_device(&after, flag, sizeof after);
+    return after;
+  };
+  finitude_cuda_options options{};
+  options.found_inf = flag;
+  set({good.view(), bad.view()});
+  EXPECT_EQ(written(options, 1.0f), 0.0f) << "nothing is bad: the flag of the step before is taken back";
+  bad.set(999, 0xff800000);
+  EXPECT_EQ(written(options, 0.0f), 1.0f);
+  options.keep_larger = 1;
+  EXPECT_EQ(written(options, 0.0f), 1.0f);
+  bad.set(999, 0);
+  EXPECT_EQ(written(options, 1.0f), 1.0f) << "another's flag is not taken back";
+  EXPECT_EQ(written(options, 0.0f), 0.0f);
+  // The entry of its own says the same of the last scan.
+  for (const bool is_bad : {true, false}) {
+    bad.set(0, is_bad ? 0x7fc00000 : 0);
+    scan();
+    float after = 0.5f;
+    to_device(flag, &after, sizeof after);
+    ASSERT_EQ(finitude_cuda_found_inf(list_, nullptr, flag, 0, 0), FINITUDE_CUDA_OK);
+    scan();
+    from_device(&after, flag, sizeof after);
+    EXPECT_EQ(after, is_bad ? 1.0f : 0.0f);
+  }
+  release(flag);
+}
+
+TEST_F(CudaScan, NotedValues) {
+  Tensor loss(DType::kFloat32, 1, 0, Mix::kOrdinary, random_), gradient(DType::kBFloat16, 333, 0, Mix::kFinite, random_);
+  auto* flag = static_cast<float*>(allocate(sizeof(float)));
+  set({gradient.view()});
+  finitude_cuda_options options{};
+  options.found_inf = flag;
+  options.count_noted = options.clear_noted = 1;
+  const auto note = [&](std::uint64_t code) {
+    loss.set(0, code);
+    const finitude_cuda_tensor view = loss.view();
+    std::uint64_t ticket = 0;
+    finitude_cuda_summary summary{};
+    EXPECT_EQ(finitude_cuda_scan_value(list_, nullptr, &view, &ticket), FINITUDE_CUDA_OK);
+    EXPECT_EQ(finitude_cuda_wait(list_, ticket, &summary), FINITUDE_CUDA_OK);
+    return summary;
+  };
+  const auto flag_after_scan = [&](std::uint32_t noted) {
+    EXPECT_EQ(scan(&options).noted_bad, noted);
+    float after = -1;
+    from_device(&after, flag, sizeof after);
+    return after;
+  };
+  EXPECT_EQ(note(0xc0200000).value, -2.5);
+  EXPECT_EQ(flag_after_scan(0), 0.0f);
+  EXPECT_EQ(note(0xff800000).value, -INFINITY);
+  note(0x3f800000);  // a finite one after it takes nothing back
+  EXPECT_EQ(flag_after_scan(1), 1.0f);
+  EXPECT_EQ(flag_after_scan(0), 0.0f) << "noted values are forgotten after the scan that counted them";
+  EXPECT_TRUE(std::isnan(note(0x7fc00001).value));
+  options.count_noted = 0;
+  EXPECT_EQ(flag_after_scan(1), 0.0f);
+  release(flag);
+}
+
+TEST_F(CudaScan, AFiniteNormSparesTheRead) {
+  Tensor norm(DType::kFloat64, 1, 0, Mix::kOrdinary, random_), gradient(DType::kFloat16, 70000, 1, Mix::kAll, random_);
+  set({gradient.view()});
+  finitude_cuda_options options{};
+  options.unless_finite = norm.view();
+  norm.set(0, std::bit_cast<std::uint64_t>(-3.25));
+  finitude_cuda_summary summary = scan(&options);
+  EXPECT_EQ(summary.skipped, 1u);
+  EXPECT_EQ(summary.bad_tensors, 0u);
+  EXPECT_EQ(summary.absmax, 3.25);
+  finitude_cuda_health row{1, 1, 1, 1, 1};
+  EXPECT_EQ(finitude_cuda_fetch(list_, ticket_, &row, 1), FINITUDE_CUDA_OK);
+  EXPECT_EQ(row.nan + row.pos_inf + row.neg_inf, 0u);
+  for (const std::uint64_t code : {0x7ff0000000000000u, 0xfff0000000000000u, 0x7ff8000000000001u}) {
+    norm.set(0, code);
+    summary = scan(&options);
+    EXPECT_EQ(summary.skipped, 0u);
+    EXPECT_EQ(summary.bad_tensors, 1u);
+    EXPECT_EQ(summary.nan, gradient.expected().nan);
+  }
+}
+
+TEST_F(CudaScan, OldResultsAreLostNotWrong) {
+  Tensor gradient(DType::kFloat32, 10, 0, Mix::kFinite, random_);
+  set({gradient.view()});
+  gradient.set(3, 0x7f800000);
+  scan();
+  const std::uint64_t first = ticket_;
+  gradient.set(3, 0);
+  finitude_cuda_health row{};
+  for (std::uint32_t i = 1; i < FINITUDE_CUDA_ROWS; ++i) scan();
+  ASSERT_EQ(finitude_cuda_fetch(list_, first, &row, 1), FINITUDE_CUDA_OK);
+  EXPECT_EQ(row.pos_inf, 1u);
+  scan();
+  EXPECT_EQ(finitude_cuda_fetch(list_, first, &row, 1), FINITUDE_CUDA_LOST);
+  finitude_cuda_summary summary{};
+  ASSERT_EQ(finitude_cuda_poll(list_, first, &summary), FINITUDE_CUDA_OK);
+  EXPECT_EQ(summary.bad_tensors, 1u);
+  for (std::uint32_t i = 0; i < FINITUDE_CUDA_RING; ++i) scan();
+  EXPECT_EQ(finitude_cuda_poll(list_, first, &summary), FINITUDE_CUDA_LOST);
+  EXPECT_EQ(finitude_cuda_poll(list_, ticket_ + 1, &summary), FINITUDE_CUDA_LOST) << "never given out";
+}
+
+TEST_F(CudaScan, RefusesWhatItCannotScan) {
+  finitude_cuda_tensor tensor{nullptr, 4, static_cast<std::uint32_t>(DType::kFloat32), 0};
+  EXPECT_EQ(finitude_cuda_set(list_, &tensor, 1, nullptr), FINITUDE_CUDA_INVALID);
+  EXPECT_EQ(finitude_cuda_set(nullptr, &tensor, 1, nullptr), FINITUDE_CUDA_INVALID);
+  EXPECT_EQ(finitude_cuda_set(list_, nullptr, 1, nullptr), FINITUDE_CUDA_INVALID);
+  EXPECT_EQ(finitude_cuda_scan(list_, nullptr, nullptr, nullptr), FINITUDE_CUDA_INVALID);
+  EXPECT_EQ(finitude_cuda_poll(list_, 1, nullptr), FINITUDE_CUDA_INVALID);
+  EXPECT_EQ(finitude_cuda_open(-1, &list_), FINITUDE_CUDA_INVALID);
+  finitude_cuda_close(nullptr);
+  EXPECT_EQ(scan().bad_tensors, 0u) << "an empty list is healthy";
+}
+
+#ifdef FINITUDE_TEST_ON_GPU
+TEST_F(CudaScan, NothingReachesTheHostBeforeTheDeviceIsThere) {
+  Tensor gradient(DType::kFloat32, 64 << 20, 0, Mix::kOrdinary, random_);
+  set({gradient.view()});
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  finitude_cuda_summary summary{};
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(finitude_cuda_scan(list_, nullptr, nullptr, &ticket_), FINITUDE_CUDA_OK);
+  EXPECT_EQ(finitude_cuda_poll(list_, ticket_, &summary), FINITUDE_CUDA_NOT_READY) << "20 reads of 256 MB are not done yet";
+  ASSERT_EQ(finitude_cuda_wait(list_, ticket_, &summary), FINITUDE_CUDA_OK);
+}
+
+TEST_F(CudaScan, StreamsKeepTheirOrder) {
+  Tensor gradient(DType::kBFloat16, 32 << 20, 0, Mix::kOrdinary, random_);
+  set({gradient.view()});
+  cudaStream_t streams[3];
+  for (auto& stream : streams) ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  const finitude_cuda_summary once = scan();
+  for (int i = 0; i < 30; ++i) {
+    ASSERT_EQ(finitude_cuda_scan(list_, streams[i % 3], nullptr, &ticket_), FINITUDE_CUDA_OK) << finitude_cuda_why(list_);
+  }
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  for (std::uint64_t t = ticket_ - 29; t <= ticket_; ++t) {
+    finitude_cuda_summary summary{};
+    ASSERT_EQ(finitude_cuda_poll(list_, t, &summary), FINITUDE_CUDA_OK);
+    EXPECT_EQ(std::bit_cast<std::uint64_t>(summary.sum_sq), std::bit_cast<std::uint64_t>(once.sum_sq));
+  }
+  for (auto& stream : streams) cudaStreamDestroy(stream);
+}
+
+TEST_F(CudaScan, AGraphScansAnewAtEachReplay) {
+  Tensor gradient(DType::kFloat32, 100000, 0, Mix::kFinite, random_);
+  set({gradient.view()});
+  scan();
+  cudaStream_t stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  EXPECT_EQ(finitude_cuda_capturing(0, stream), 0);
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  EXPECT_EQ(finitude_cuda_capturing(0, stream), 1);
+  const finitude_cuda_tensor two[2] = {gradient.view(), gradient.view()};
+  EXPECT_EQ(finitude_cuda_set(list_, two, 2, stream), FINITUDE_CUDA_CAPTURE);
+  ASSERT_EQ(finitude_cuda_scan(list_, stream, nullptr, &ticket_), FINITUDE_CUDA_OK) << finitude_cuda_why(list_);
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+  finitude_cuda_summary summary{};
+  EXPECT_EQ(finitude_cuda_poll(list_, ticket_, &summary), FINITUDE_CUDA_NOT_READY);
+  for (std::uint32_t replay = 1; replay <= 3; ++replay) {
+    gradient.set(99999, replay == 2 ? 0x7fc00000 : 0);
+    ASSERT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    ASSERT_EQ(finitude_cuda_poll(list_, ticket_, &summary), FINITUDE_CUDA_OK);
+    EXPECT_EQ(summary.runs, replay);
+    EXPECT_EQ(summary.bad_tensors, replay == 2 ? 1u : 0u);
+  }
+  cudaGraphExecDestroy(exec);
+  cudaGraphDestroy(graph);
+  cudaStreamDestroy(stream);
+}
+
+TEST_F(CudaScan, TheCallersDeviceStaysCurrent) {
+  int devices = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+  if (devices < 2) GTEST_SKIP() << "one device only";
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  set({});
+  scan();
+  int current = -1;
+  cudaGetDevice(&current);
+  EXPECT_EQ(current, 1);
+  cudaSetDevice(0);
+}
+#endif
+
+}  // namespace
+}  // namespace finitude::sense
