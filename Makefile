@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-16 clang-format 2>/dev/null))
 
-.PHONY: help setup build demo test zoo test-matrix test-neon fuzz bench-sense bench-overhead bench-pieces bench-peers format clean
+.PHONY: help setup build demo test zoo test-matrix test-neon fuzz bench-sense bench-overhead bench-pieces bench-peers gpu format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ bench-pieces: ## The budget of a step in nanoseconds per piece; writes docs/over
 
 bench-peers: ## Install the packages that only two of the alternatives need, into build/bench-peers
 	@$(PY) -m pip install --disable-pip-version-check --quiet --upgrade --no-deps --target build/bench-peers -r requirements/bench.txt
+
+gpu: ## On a machine with a GPU: its tests and benchmarks; writes docs/overhead-gpu.md (not in CI)
+	@tools/gpu.sh
 
 format: ## Format the C++ sources in place (clang-format 16)
 	@test -n "$(CLANG_FORMAT)" || { echo "make format needs clang-format: apt-get install clang-format-16" >&2; exit 1; }

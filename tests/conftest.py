@@ -1,12 +1,21 @@
-"""Labels: a test without one of the others is `fast`."""
+"""Labels: a test without one of the others is `fast`. Those marked `cuda` run where a GPU is expected (FINITUDE_EXPECT_GPU=1, set by
+`make gpu`), and fail there rather than skip where there is none."""
+
+import os
 
 import pytest
 
-OTHER_LABELS = ("zoo", "slow", "matrix", "gpu")
+OTHER_LABELS = ("zoo", "slow", "matrix", "cuda")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     for item in items:
         if not any(item.get_closest_marker(label) for label in OTHER_LABELS):
             item.add_marker("fast")
+    if os.environ.get("FINITUDE_EXPECT_GPU") == "1":
+        return
+    left_out = [item for item in items if item.get_closest_marker("cuda")]
+    if left_out:
+        items[:] = [item for item in items if not item.get_closest_marker("cuda")]
+        config.hook.pytest_deselected(items=left_out)

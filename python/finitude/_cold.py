@@ -48,6 +48,7 @@ on_searched = _guard("on_searched")
 leave_out = _guard("leave_out")
 on_armed = _guard("on_armed")
 on_scaler_step = _guard("on_scaler_step")
+on_late = _guard("on_late")
 
 
 def on_closure(optimizer, args, kwargs):

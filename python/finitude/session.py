@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from . import _native, damage, discover, findings, guard, intake, restart, rewind
+from . import _native, damage, discover, findings, guard, intake, late, restart, rewind
 from . import sinks as sinks_of
 from .errors import NonFiniteError
 from .hold import Holds
@@ -41,6 +41,9 @@ class Session:
         self.start = None             # how the program was started, where it can be started again
         self.pid = os.getpid()
         _native.set_undo_budget(config.undo_mb << 20)
+        _native.set_device_policy(config.on_alarm)
+        self.device_library = late.open_library(os.path.dirname(__file__))
+        self.ending = False
         self.done = False
 
     # -- what the engine tells ------------------------------------------------------------------
@@ -50,6 +53,7 @@ class Session:
 
     def _register(self, optimizer):
         guard.register(optimizer)
+        late.register(self, optimizer)
         from . import install
 
         install.watch_numpy()
@@ -200,7 +204,13 @@ class Session:
         value = f"loss is {'NaN' if losses[0]['value'] != losses[0]['value'] else 'Inf'}" if losses else f"gradient of {name} is not finite"
         alarm["text"] = value + ("; gradients are finite, weights were not in danger" if alarm["harmless"] else "")
         _native.consume_losses(optimizer)
-        return self.act(optimizer, alarm, sinks)
+        if window["on_device"]:
+            alarm["rerun_text"] = late.NO_SECOND_RUN
+        return self.act(optimizer, alarm, sinks, rerun_wanted=not window["on_device"])
+
+    def on_late(self, optimizer, step):
+        """What became known of an earlier step, that nobody waited for."""
+        return late.told(self, optimizer, step)
 
     def on_written(self, optimizer):
         """The optimizer's own arithmetic wrote a non-finite parameter or state."""
@@ -384,6 +394,10 @@ class Session:
         self._print(alarm)
         return NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
 
+    def not_watched(self, what):
+        if what not in self.report.not_watched:
+            self.report.not_watched.append(what)
+
     def failed(self, why):
         self.report.failure = why
 
@@ -399,6 +413,7 @@ class Session:
         if self.target is not None:
             self.target.program_ended(self, None)
             return
+        late.finish(self)
         dropped = False
         for optimizer in sinks_of.watched_optimizers():
             if not self.report.alarms and any(m >= BAD for m in _native.window(optimizer)["marks"]):

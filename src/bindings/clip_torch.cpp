@@ -31,6 +31,13 @@ void note_overflow(PyObject* parameters) {
 PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Metered hook(Piece::kHook);
   Live& l = live();
+  if (l.devices != 0 && l.on && nargs >= 3 && PyList_Check(args[0]) && THPVariable_Check(args[2]) &&
+      is_watched_device(*THPVariable_Unpack(args[2]).unsafeGetTensorImpl())) {
+    before_device_write(args[0], args[2]);
+    PyObject* result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
+    if (result != nullptr) after_device_write(args[0]);
+    return result;
+  }
   bool finite = false;
   double norm = 0;  // no element is larger
   if (l.on && nargs >= 3 && THPVariable_Check(args[2])) {
@@ -86,7 +93,7 @@ void scan_before_write(PyObject* parameters) {
     const at::Tensor* grad = gradient_of(p);
     if (grad != nullptr) {
       auto [it, last] = l.owner.equal_range(THPVariable_Unpack(p).unsafeGetTensorImpl());
-      if (it != last) {
+      if (it != last && !it->second.first->device) {
         const GradMark mark = judge(*grad);
         ++l.counters.gradients_scanned;
         for (; it != last; ++it) {

@@ -28,6 +28,7 @@ void switch_off(const char* why) noexcept {
   if (!l.on) return;
   l.on = false;
   PyErr_Clear();
+  leave_devices(false);
   std::fprintf(stderr, "finitude: switched off after an internal failure (%s). Training goes on unwatched.\n", why);
 }
 
@@ -222,7 +223,8 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     veto(*entry);
     Py_RETURN_NONE;
   }
-  if (is_found_inf(optimizer)) {
+  if (entry->device && !tell_late(*entry, false)) return nullptr;  // an earlier step was bad, and the policy ends the program
+  if (!entry->device && is_found_inf(optimizer)) {
     ++l.counters.scaler_skips;
     record_step(*entry, {}, entry->lr, record::kStepScalerSkip);
     PyObject* r = call_cold("on_scaler_skip", optimizer);
@@ -232,7 +234,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     Py_RETURN_NONE;
   }
   WindowVerdict verdict;
-  if (!judge_window(*entry, &verdict)) {
+  if (!judge_window(*entry, &verdict, l.closure_depth == 0)) {
     switch_off("param_groups could not be read");
     Py_RETURN_NONE;
   }
@@ -331,9 +333,11 @@ PyObject* clip_value(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObjec
   PyObject* list = PySequence_List(args[0]);  // a generator can be walked only once
   if (list == nullptr) return nullptr;
   scan_before_write(list);
+  if (l.devices != 0) before_device_write(list, nullptr);
   std::vector<PyObject*> call(args, args + nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0));
   call[0] = list;
   PyObject* result = PyObject_Vectorcall(l.original_clip_value, call.data(), static_cast<size_t>(nargs), kwnames);
+  if (l.devices != 0 && result != nullptr) after_device_write(list);
   Py_DECREF(list);
   return result;
 }
@@ -360,6 +364,7 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   OptimizerEntry* entry = l.on && nargs >= 2 && truthy_attribute(args[0], "_enabled") ? find_entry(args[1]) : nullptr;
   if (entry == nullptr) return PyObject_Vectorcall(l.original_scaler_step, args, static_cast<size_t>(nargs), kwnames);
   bool bad = false;
+  if (entry->device) resolve_losses(*entry, !entry->device->takes_flag);  // without a flag the scaler waits for the device itself
   // One that another optimizer's step answered for too: it was left out, and so is this one.
   for (const LossNote& note : l.losses) bad |= note.bad && note.serial > entry->window_start;
   if (bad) {

@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "bindings/gate_cuda_torch.h"
 #include "record/ring_posix.h"
 #include "record/trace.h"
 
@@ -37,6 +38,8 @@ struct LossNote {
   bool gradients_were_bad = false;  // judged right after that backward
   std::uint32_t micro_batch = 0;
   std::unordered_set<const c10::TensorImpl*> leaves;  // bad losses only: the parameters below it
+  bool on_device = false;           // whose it is is not kept then
+  DeviceTickets device;
 };
 
 struct OptimizerEntry {
@@ -75,6 +78,7 @@ struct OptimizerEntry {
   bool snapshot_pending = false;    // the window before goes on until what the step wrote is seen to be healthy
   std::shared_ptr<UndoCopy> undo;
   bool undo_held = false;           // `undo` was taken before the step for its closure, whatever the budget
+  std::shared_ptr<DeviceGate> device;  // where a parameter lies on a GPU
 };
 
 struct Counters {
@@ -103,6 +107,7 @@ struct Live {
   bool target_set = false, target_written = false, trace_level = false;
   std::uint32_t target_ordinal = 0;
   std::uint64_t target_first = 0, target_step = 0;  // traced from the first; steps between are looked at when written
+  int devices = 0;                   // optimizers with a DeviceGate
   int depth = 0;                     // of nested engine calls
   std::uint64_t backward_serial = 0;  // of the last outermost backward
   std::uint64_t left_out_serial = 0;  // the backward inside which a step was left out: so are those that follow in it

@@ -6,6 +6,7 @@
 
 #include "bindings/core_python.h"
 #include "bindings/guard_torch.h"
+#include "bindings/device_python.h"
 #include "bindings/live_torch.h"
 #include "bindings/loader_torch.h"
 #include "bindings/meter.h"
@@ -102,6 +103,7 @@ py::dict window(py::handle optimizer) {
   out["dropped"] = e.dropped;
   out["written_bad"] = e.written_bad;
   out["vanished"] = e.vanished;
+  out["on_device"] = e.device != nullptr;
   py::list marks, losses;
   for (const GradMark& m : e.marks) marks.append(static_cast<int>(m.state));
   out["marks"] = marks;
@@ -316,7 +318,10 @@ PYBIND11_MODULE(_native, m) {
     loader_log().forget();
     forget_window_start();
   });
-  m.def("set_on", [](bool on) { live().on = on; });
+  m.def("set_on", [](bool on) {
+    live().on = on;
+    if (!on) leave_devices(false);
+  });
   m.def("is_on", [] { return live().on; });
   m.def("set_keeps_window_start", [](bool keeps) {
     live().keeps_window_start = keeps;
@@ -336,6 +341,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("open_ring", &open_ring);
   m.def("let_go_of_ring", [] { if (live().ring) live().ring->let_go(); });
   define_core(m);
+  define_device(m);
   m.def("enter_closure", [] { ++live().closure_depth; });
   m.def("leave_closure", [] { --live().closure_depth; });
   m.def("wake_on_backward", [] { live().wake_on_backward = true; });

@@ -15,7 +15,7 @@ bool in_window(const OptimizerEntry& entry, const LossNote& note) noexcept {
 }
 
 bool owns(OptimizerEntry& entry, const LossNote& note) {
-  if (!note.bad) return true;  // whose a finite loss is, is not kept
+  if (!note.bad || note.on_device) return true;  // whose a finite loss is, is not kept
   bool owned = false;
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
     owned |= THPVariable_Check(p) && note.leaves.contains(THPVariable_Unpack(p).unsafeGetTensorImpl());

@@ -123,6 +123,14 @@ bool root_is_bad(const observe::TensorView& root, PyObject* grad) {
 void note_root(PyObject* object, PyObject* grad, bool scaled) {
   if (!THPVariable_Check(object)) return;  // a GradientEdge has no value
   const at::Tensor& root = THPVariable_Unpack(object);
+  if (live().devices != 0 && root.defined() && is_watched_device(*root.unsafeGetTensorImpl())) {
+    LossNote& note = add_note();
+    note.scaled = scaled;
+    note.on_device = true;
+    note.micro_batch = static_cast<std::uint32_t>(-1);
+    if (root.numel() == 1 || grad == nullptr || grad == Py_None) note_device_root(root, &note);
+    return;
+  }
   observe::TensorView v;
   if (!root.defined() || !observe::view_of(*root.unsafeGetTensorImpl(), &v)) return;
   LossNote& note = add_note();
@@ -228,6 +236,10 @@ void after_backward() {
   for (const auto& entry : l.optimizers) {
     if (PyWeakref_GetObject(entry->ref) != entry->self) continue;
     if (count_backward(*entry)) micro_batch = std::max(micro_batch, entry->backwards - 1);
+    if (entry->device) {  // scanned once, when it steps or is clipped
+      entry->device->seen.clear();
+      continue;
+    }
     bool was_bad = false;
     GradMark bad;
     std::size_t bad_index = 0;
@@ -258,10 +270,12 @@ void after_backward() {
   }
 }
 
-bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict) {
+bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late) {
   const Metered gradients(Piece::kGradients);
   Live& l = live();
   std::uint32_t seen = 0;
+  DeviceGate* const device = entry.device.get();
+  if (device != nullptr) device->begin();
   SliceScan slice(entry);
   const bool ok = for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
     slice.visit(p);
@@ -274,6 +288,10 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict) {
       return;
     }
     const c10::TensorImpl* impl = grad->unsafeGetTensorImpl();
+    if (device != nullptr && device->take(index, *grad)) {
+      mark = GradMark();
+      return;
+    }
     // A bad one is looked at again: writes through .data or numpy leave the version as it was.
     if (mark.state != GradMark::kClean || mark.grad != impl || mark.version != version_of(*impl)) {
       const GradMark before = mark;
@@ -294,19 +312,26 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict) {
   verdict->laundered += entry.dropped;
   entry.laundered = verdict->laundered != 0;
   bool bad_loss = false, loss_set = false;
-  for (const LossNote& note : l.losses) {
-    if (note.in_closure || note.serial <= entry.window_start) continue;
-    bad_loss |= note.bad && !note.consumed;
-    loss_set |= note.value != 0;
+  const auto look_at_losses = [&] {
+    bad_loss = loss_set = false;
+    for (const LossNote& note : l.losses) {
+      if (note.in_closure || note.serial <= entry.window_start) continue;
+      bad_loss |= note.bad && !note.consumed;
+      loss_set |= note.value != 0;
+    }
+  };
+  look_at_losses();
+  const bool rare = !ok || verdict->laundered != 0 || entry.written_bad || buffer_snapshot().turned_nan() || rewind_wants(entry) ||
+                    is_target(entry, entry.step) || (l.target_written && entry.step > 0 && is_target(entry, entry.step - 1));
+  if (device != nullptr) {
+    settle_device(entry, verdict, may_be_late && !rare && !bad_loss && verdict->bad_gradients == 0);
+    look_at_losses();
   }
-  const bool zero = loss_set && verdict->bad_gradients == 0 && verdict->grad_absmax == 0;
+  const bool zero = loss_set && verdict->bad_gradients == 0 && verdict->grad_absmax == 0 && !verdict->late && !verdict->unknown;
   const bool news = zero && entry.had_gradient && !entry.vanished;
   entry.vanished |= news;
   entry.had_gradient |= verdict->grad_absmax > 0;
-  verdict->needs_cold = !ok || bad_loss || verdict->bad_gradients != 0 || verdict->laundered != 0 || entry.norm_overflow ||
-                        entry.written_bad || news || buffer_snapshot().turned_nan() ||
-                        rewind_wants(entry) || is_target(entry, entry.step) ||
-                        (l.target_written && entry.step > 0 && is_target(entry, entry.step - 1));
+  verdict->needs_cold = rare || bad_loss || verdict->bad_gradients != 0 || entry.norm_overflow || news;
   return ok;
 }
 
@@ -347,7 +372,7 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   const Metered rest(Piece::kVerdict);
   Live& l = live();
   ++l.counters.steps;
-  record_step(entry, verdict, lr, record::kStepApplied);
+  if (!verdict.late) record_step(entry, verdict, lr, record::kStepApplied);
   // The optimizer's own arithmetic can make a NaN here; a healthy step of a torch.optim class is not looked at again.
   const bool odd = !(std::isfinite(lr)) || (entry.lr > 0 && lr > 2 * entry.lr) || entry.step < 2 ||
                    verdict.grad_absmax > 1.8e19;

@@ -10,6 +10,8 @@ struct WindowVerdict {
   double grad_absmax = 0;
   std::uint32_t bad_gradients = 0;
   std::uint32_t laundered = 0;      // bad after backward, finite now because the script zeroed or replaced them
+  bool late = false;                // what the device found will be known later
+  bool unknown = false;             // what lies on a device was not looked at
   std::uint32_t clamped = 0;        // infinite after backward, finite but not zero now
 };
 
@@ -27,7 +29,8 @@ const at::Tensor* gradient_of(PyObject* parameter);
 std::uint32_t version_of(const c10::TensorImpl& impl);
 GradMark judge(const at::Tensor& gradient);
 
-bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict);
+// `may_be_late`: the verdict on gradients that lie on a device need not be known before the optimizer steps.
+bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late = false);
 // `may_hook`: false where torch is walking over the optimizer's hooks already.
 void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook = true);
 // One record into the ring of steps (record::StepFlags), before the window is closed.

@@ -1,0 +1,48 @@
+#include "bindings/device_python.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "bindings/gate_cuda_torch.h"
+#include "bindings/gate_parts_torch.h"
+#include "bindings/live_torch.h"
+
+namespace py = pybind11;
+
+namespace finitude::bindings {
+namespace {
+
+OptimizerEntry& entry_of(py::handle optimizer) {
+  OptimizerEntry* entry = find_entry(optimizer.ptr());
+  if (entry == nullptr) throw py::key_error("this optimizer is not watched");
+  return *entry;
+}
+
+void set_policy(const std::string& name) {
+  const auto policy = decide::parse_policy(name);
+  if (!policy) throw py::value_error("unknown policy: " + name);
+  set_device_policy(*policy);
+}
+
+}  // namespace
+
+void define_device(py::module_& m) {
+  m.def("open_device_library", &open_device_library);
+  m.def("has_device_library", [] { return device_settings().loaded; });
+  m.def("set_device_policy", &set_policy);
+  m.def("register_device", [](py::handle o, bool takes_flag, bool sgd) { register_device(entry_of(o), takes_flag, sgd); });
+  m.def("leave_devices", [] { leave_devices(true); });
+  m.def("device_trouble", &device_trouble);
+  m.def("is_on_device", [](py::handle t) {
+    return THPVariable_Check(t.ptr()) && is_watched_device(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl());
+  });
+  // finish_late(): waits for the verdicts of all steps; what on_late raises is raised here.
+  m.def("finish_late", [] {
+    if (!tell_all_late()) throw py::error_already_set();
+  });
+  m.def("late_steps", [](py::handle o) {
+    const OptimizerEntry& entry = entry_of(o);
+    return entry.device ? entry.device->late.size() : 0;
+  });
+}
+
+}  // namespace finitude::bindings

@@ -1,0 +1,340 @@
+#include "bindings/gate_cuda_torch.h"
+
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "bindings/device_library_posix.h"
+#include "bindings/gate_parts_torch.h"
+#include "bindings/window_torch.h"
+#include "observe/tensor_view_torch.h"
+
+namespace finitude::bindings {
+
+DeviceSettings& device_settings() {
+  static auto* settings = new DeviceSettings();
+  return *settings;
+}
+
+namespace {
+
+// The stream that PyTorch would launch on now. c10::Stream tells its handle since torch 2.12; before, a C function of libtorch_cuda does.
+template <typename Stream>
+void* handle_of(const Stream& stream) {
+  if constexpr (requires { stream.native_handle(); }) {
+    return stream.native_handle();
+  } else {
+    using Current = int (*)(std::int32_t, void**);
+    static const auto current = reinterpret_cast<Current>(find_symbol("aoti_torch_get_current_cuda_stream"));
+    void* handle = nullptr;
+    if (current == nullptr || current(stream.device_index(), &handle) != 0) throw std::runtime_error("no current stream");
+    return handle;
+  }
+}
+
+// What a scan reads of a gradient. False: no stretch of memory of which every element belongs to it.
+bool stretch_of(const at::Tensor& gradient, finitude_cuda_tensor* tensor) {
+  if (gradient.is_sparse()) {  // duplicates are not summed first, which would wait for the device: Inf - Inf stays bad
+    return stretch_of(gradient._values(), tensor);
+  }
+  const c10::TensorImpl& impl = *gradient.unsafeGetTensorImpl();
+  if (impl.layout() != c10::kStrided || impl.is_python_dispatch() || !impl.has_storage()) return false;
+  if (impl.key_set().has_any(c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
+                                                  c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::BatchedNestedTensor}))) {
+    return false;
+  }
+  *tensor = {};
+  tensor->dtype = static_cast<std::uint32_t>(observe::dtype_of(impl.dtype()));
+  std::int64_t stretch = impl.numel();
+  if (!impl.is_contiguous() && !impl.is_non_overlapping_and_dense()) {
+    std::int64_t distinct = 1;
+    stretch = 1;
+    for (std::int64_t d = 0; d < impl.dim(); ++d) {
+      const std::int64_t size = impl.sizes()[static_cast<std::size_t>(d)], stride = impl.strides()[static_cast<std::size_t>(d)];
+      if (stride != 0) distinct *= size;
+      stretch += (size - 1) * stride;
+    }
+    if (impl.numel() == 0) stretch = 0;
+    else if (distinct != stretch) return false;
+  }
+  if (stretch == 0) return true;
+  const auto* base = static_cast<const char*>(impl.unsafe_storage().unsafeGetStorageImpl()->data_ptr().get());
+  if (base == nullptr) return false;
+  tensor->data = base + impl.storage_offset() * static_cast<std::int64_t>(impl.itemsize());
+  tensor->numel = static_cast<std::uint64_t>(stretch);
+  return true;
+}
+
+DeviceGate::Part* part_on(DeviceGate& gate, c10::Device device) {
+  for (DeviceGate::Part& part : gate.parts) {
+    if (part.device == device) return &part;
+  }
+  DeviceGate::Part part;
+  part.device = device;
+  const int status = device_settings().api.open(device.has_index() ? device.index() : 0, &part.list);
+  if (status != FINITUDE_CUDA_OK) {
+    device_failed(gate, nullptr);
+    return nullptr;
+  }
+  gate.parts.push_back(std::move(part));
+  return &gate.parts.back();
+}
+
+DeviceGate::Seen seen_of(const at::Tensor& gradient) {
+  return {gradient.unsafeGetTensorImpl(), version_of(*gradient.unsafeGetTensorImpl())};
+}
+
+}  // namespace
+
+void* current_stream(c10::Device device) {
+  if (device.is_cpu()) return nullptr;
+  return handle_of(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+}
+
+void device_failed(DeviceGate& gate, const finitude_cuda_list* list) {
+  gate.in_order = false;
+  if (device_settings().trouble.empty()) {
+    device_settings().trouble = "gradients on the GPU: " + std::string(device_settings().api.why(list));
+  }
+}
+
+bool scan_part(DeviceGate& gate, DeviceGate::Part& part, const finitude_cuda_options& options) {
+  const DeviceApi& api = device_settings().api;
+  void* stream = current_stream(part.device);
+  int status = api.set(part.list, part.tensors.data(), static_cast<std::uint32_t>(part.tensors.size()), stream);
+  if (status == FINITUDE_CUDA_OK) status = api.scan(part.list, stream, &options, &part.ticket);
+  if (status == FINITUDE_CUDA_OK) return true;
+  device_failed(gate, part.list);
+  return false;
+}
+
+DeviceGate::~DeviceGate() {
+  Py_XDECREF(flag_object);
+  for (Part& part : parts) device_settings().api.close(part.list);
+}
+
+void DeviceGate::begin() {
+  for (Part& part : parts) {
+    part.tensors.clear();
+    part.indices.clear();
+  }
+  taken = 0;
+  unfit = cpu_gradients = false;
+}
+
+bool DeviceGate::take(std::uint32_t index, const at::Tensor& gradient) {
+  if (!is_watched_device(*gradient.unsafeGetTensorImpl())) {
+    cpu_gradients = true;
+    return false;
+  }
+  finitude_cuda_tensor tensor;
+  Part* part = in_order ? part_on(*this, gradient.device()) : nullptr;
+  if (part == nullptr || !stretch_of(gradient, &tensor)) {
+    unfit = true;
+    return true;
+  }
+  part->tensors.push_back(tensor);
+  part->indices.push_back(index);
+  ++taken;
+  return true;
+}
+
+std::string open_device_library(const std::string& path, const std::string& device_type) {
+  DeviceSettings& settings = device_settings();
+  if (settings.loaded) return "";
+  settings.type = c10::Device(device_type).type();
+  std::string why = load_device_api(path, &settings.api);
+  settings.loaded = why.empty();
+  return why;
+}
+
+void set_device_policy(decide::Policy policy) noexcept { device_settings().policy = policy; }
+
+bool is_watched_device(const c10::TensorImpl& impl) noexcept {
+  const DeviceSettings& settings = device_settings();
+  return settings.loaded && impl.device_type() == settings.type;
+}
+
+std::string device_trouble() { return device_settings().trouble; }
+
+void register_device(OptimizerEntry& entry, bool takes_flag, bool sgd) {
+  bool any = false;
+  for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
+    any = any || (THPVariable_Check(p) && is_watched_device(*THPVariable_Unpack(p).unsafeGetTensorImpl()));
+  });
+  if (!any) return;
+  if (!entry.device) {
+    entry.device = std::make_shared<DeviceGate>();
+    ++live().devices;
+  }
+  entry.device->takes_flag = takes_flag;
+  entry.device->sgd = sgd;
+  // The lists are opened here, outside of the steps: that allocates.
+  for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
+    if (!THPVariable_Check(p) || !entry.device->in_order) return;
+    const at::Tensor& parameter = THPVariable_Unpack(p);
+    if (is_watched_device(*parameter.unsafeGetTensorImpl())) part_on(*entry.device, parameter.device());
+  });
+  if (!entry.device->in_order || entry.device->flag.defined() || !takes_flag || entry.device->parts.size() != 1) return;
+  entry.device->flag = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(entry.device->parts[0].device));
+  entry.device->flag_object = THPVariable_Wrap(entry.device->flag);
+}
+
+void leave_devices(bool forget) noexcept {
+  Live& l = live();
+  for (const auto& entry : l.optimizers) {
+    if (!entry->device) continue;
+    if (PyWeakref_GetObject(entry->ref) == entry->self) take_flag_off(*entry);
+    if (!forget) continue;
+    entry->device.reset();
+    --l.devices;
+  }
+  if (forget) {
+    for (LossNote& note : l.losses) note.device = DeviceTickets();
+    device_settings().trouble.clear();
+    device_settings().captures_told = false;
+  }
+}
+
+namespace {
+
+void scan_root(const at::Tensor& root, LossNote* note) {
+  constexpr std::int64_t kMost = 65536;  // one block reads it
+  finitude_cuda_tensor tensor;
+  if (root.numel() > kMost || !stretch_of(root, &tensor)) return;
+  for (const auto& entry : live().optimizers) {
+    if (!entry->device || !entry->device->in_order || PyWeakref_GetObject(entry->ref) != entry->self) continue;
+    for (DeviceGate::Part& part : entry->device->parts) {
+      if (part.device != root.device() || note->device.count == note->device.of.size()) continue;
+      void* stream = current_stream(part.device);
+      if (device_settings().api.capturing(root.device().has_index() ? root.device().index() : 0, stream) != 0) return;
+      std::uint64_t ticket = 0;
+      if (device_settings().api.scan_value(part.list, stream, &tensor, &ticket) != FINITUDE_CUDA_OK) {
+        device_failed(*entry->device, part.list);
+        continue;
+      }
+      note->device.of[note->device.count++] = {entry.get(), ticket};
+      note->device.pending = true;
+    }
+  }
+}
+
+}  // namespace
+
+void note_device_root(const at::Tensor& root, LossNote* note) {
+  try {
+    scan_root(root, note);
+  } catch (const std::exception&) {  // no stream to scan on: the gradients will tell
+  }
+}
+
+void resolve_losses(OptimizerEntry& entry, bool wait) {
+  if (!entry.device || entry.device->parts.empty()) return;
+  const DeviceApi& api = device_settings().api;
+  for (LossNote& note : live().losses) {
+    if (!note.device.pending || note.serial <= entry.window_start) continue;
+    for (std::uint32_t i = 0; i < note.device.count; ++i) {
+      if (note.device.of[i].entry != &entry) continue;
+      for (DeviceGate::Part& part : entry.device->parts) {
+        finitude_cuda_summary summary{};
+        const auto read = wait ? api.wait : api.poll;
+        if (read(part.list, note.device.of[i].number, &summary) != FINITUDE_CUDA_OK) continue;
+        note.bad = summary.bad_tensors != 0;
+        note.value = summary.value;
+        note.device.pending = false;
+        break;
+      }
+    }
+  }
+}
+
+namespace {
+
+struct Owned {
+  OptimizerEntry* entry;
+  std::uint32_t index;
+  const at::Tensor* gradient;
+};
+
+// The gradients of these parameters that lie on a device, by optimizer and in the order of its parameters.
+std::vector<Owned> owned_gradients(PyObject* parameters) {
+  std::vector<Owned> found;
+  PyObject* list = PySequence_Fast(parameters, "");
+  for (Py_ssize_t i = 0; list != nullptr && i < PySequence_Fast_GET_SIZE(list); ++i) {
+    PyObject* p = PySequence_Fast_GET_ITEM(list, i);
+    const at::Tensor* gradient = gradient_of(p);
+    if (gradient == nullptr) continue;
+    auto [it, last] = live().owner.equal_range(THPVariable_Unpack(p).unsafeGetTensorImpl());
+    for (; it != last; ++it) {
+      if (it->second.first->device) found.push_back({it->second.first, it->second.second, gradient});
+    }
+  }
+  PyErr_Clear();
+  Py_XDECREF(list);
+  std::sort(found.begin(), found.end(), [](const Owned& a, const Owned& b) {
+    return a.entry != b.entry ? a.entry->ordinal < b.entry->ordinal : a.index < b.index;
+  });
+  return found;
+}
+
+void scan_before_clip(const std::vector<Owned>& found, PyObject* norm) {
+  std::vector<OptimizerEntry*> touched;
+  for (const Owned& owned : found) {
+    DeviceGate& gate = *owned.entry->device;
+    if (touched.empty() || touched.back() != owned.entry) {
+      touched.push_back(owned.entry);
+      gate.begin();
+      gate.seen.clear();
+    }
+    if (!gate.take(owned.index, *owned.gradient)) continue;
+    if (gate.seen.size() <= owned.index) gate.seen.resize(owned.index + 1);
+    gate.seen[owned.index] = seen_of(*owned.gradient);
+  }
+  finitude_cuda_tensor norm_memory{};
+  std::optional<c10::Device> norm_device;
+  if (norm != nullptr && THPVariable_Check(norm)) {
+    const at::Tensor& tensor = THPVariable_Unpack(norm);
+    if (is_watched_device(*tensor.unsafeGetTensorImpl()) && tensor.numel() == 1 && stretch_of(tensor, &norm_memory)) {
+      norm_device = tensor.device();
+    }
+  }
+  for (OptimizerEntry* entry : touched) {
+    DeviceGate& gate = *entry->device;
+    bool ok = gate.in_order && !gate.unfit && !is_device_capturing(gate);
+    for (DeviceGate::Part& part : gate.parts) {
+      finitude_cuda_options options{};
+      options.clear_noted = 1;
+      if (norm_device == part.device) options.unless_finite = norm_memory;
+      ok = ok && scan_part(gate, part, options);
+    }
+    gate.clip_by_norm = norm_device.has_value();
+    if (ok) live().counters.gradients_scanned += gate.taken;
+    else gate.seen.clear();
+  }
+}
+
+}  // namespace
+
+void before_device_write(PyObject* parameters, PyObject* norm) {
+  const std::vector<Owned> found = owned_gradients(parameters);
+  try {
+    scan_before_clip(found, norm);
+  } catch (const std::exception&) {  // scanned at the step instead
+    for (const Owned& owned : found) owned.entry->device->seen.clear();
+  }
+}
+
+void after_device_write(PyObject* parameters) {
+  for (const Owned& owned : owned_gradients(parameters)) {
+    auto& seen = owned.entry->device->seen;
+    if (owned.index < seen.size() && seen[owned.index].grad == owned.gradient->unsafeGetTensorImpl()) {
+      seen[owned.index] = seen_of(*owned.gradient);
+    }
+  }
+}
+
+}  // namespace finitude::bindings

@@ -1,0 +1,45 @@
+"""The gate for gradients on a GPU without a GPU: the C interface of include/finitude/cuda_scan.h over host memory.
+
+`finitude._native.open_device_library(path, "cpu")` makes the gate take CPU tensors for tensors on a device, in that process.
+"""
+
+import os
+import pathlib
+import subprocess
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+# What a script begins with that trains on the make-believe device. `counts()` tells what was asked of the library since the
+# last call; while it holds, no verdict reaches the host but by a wait.
+ON_DEVICE = """
+import ctypes, json, torch
+from torch import nn
+from finitude import _native
+LIBRARY = {library!r}
+assert _native.open_device_library(LIBRARY, "cpu") == ""
+host = ctypes.CDLL(LIBRARY)
+NAMES = ("scans", "values", "uploads", "waits", "fetches", "flags", "opened")
+def counts():
+    numbers = (ctypes.c_uint64 * 7)()
+    host.finitude_cuda_host_counts(numbers)
+    return dict(zip(NAMES, numbers))
+hold, capture, fail = host.finitude_cuda_host_hold, host.finitude_cuda_host_capture, host.finitude_cuda_host_fail
+NAN, INF = float("nan"), float("inf")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+batches = [torch.randn(8, 4) for _ in range(10)]
+def loss_of(x):
+    return (model(x) - 1.0).pow(2).mean()
+def bits(optimizer):
+    state = [t for s in optimizer.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
+    return b"".join(t.detach().contiguous().numpy().tobytes() for t in [*model.parameters(), *state])
+"""
+
+
+def build(folder):
+    """Compiles the library for tests; returns its path."""
+    out = pathlib.Path(folder, "libfinitude_cuda_host.so")
+    sources = [ROOT / "src/sense/cuda_scan_host.cpp", ROOT / "src/sense/multi_scan_plan.cpp"]
+    subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{ROOT}/src",
+                    f"-I{ROOT}/include", *map(str, sources), "-o", str(out)], check=True)
+    return str(out)
