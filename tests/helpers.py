@@ -109,7 +109,7 @@ def finitude(folder, *words, env=None, cold=False, limit=LIMIT):
     report = folder / "report.json"
     report.unlink(missing_ok=True)
     if cold:
-        done = subprocess.run([sys.executable, "-m", "finitude", *words], cwd=folder, env=_environment(env),
+        done = subprocess.run([sys.executable, "-m", "finitude", *words], cwd=folder, env=environment(env),
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=limit)
         code, out, err = done.returncode, done.stdout.decode(), done.stderr.decode()
     else:
@@ -120,7 +120,7 @@ def finitude(folder, *words, env=None, cold=False, limit=LIMIT):
 
 def plain(folder, *words, env=None):
     """`python *words`, without us: what a watched run is compared with."""
-    done = subprocess.run([sys.executable, *words], cwd=folder, env=_environment(env), stdin=subprocess.DEVNULL,
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=environment(env), stdin=subprocess.DEVNULL,
                           capture_output=True, timeout=LIMIT, preexec_fn=_interruptible)
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode(), None, pathlib.Path(folder))
 
@@ -138,7 +138,7 @@ def without_closing_line(err):
     return "".join(line for line in lines if line is not ours[0])
 
 
-def _environment(extra):
+def environment(extra):
     """Import paths made absolute (the run has another directory); no setting of ours leaks in from outside."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("FINITUDE_")}
     if kept.get("PYTHONPATH"):
@@ -152,7 +152,7 @@ def _environment(extra):
 class _Server:
     def __init__(self):
         self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, env=_environment(None), text=True)
+                                        stdout=subprocess.PIPE, env=environment(None), text=True)
         atexit.register(self.end)
 
     def run(self, folder, words, env):

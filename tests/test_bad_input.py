@@ -139,15 +139,16 @@ def test_a_training_ended_early_reports_what_was_seen(tmp_path, end, code):
     assert got.watched["steps"] == (6 if code == 0 else 3)
 
 
-def test_a_training_that_forks_counts_its_own_steps_only(tmp_path):
+def test_a_forked_child_that_trains_is_watched_by_itself(tmp_path):
     got = run(tmp_path, TRAIN.format(end="""
         pid = os.fork()
         if pid == 0:
             (loss_of(x) * NAN).backward(); opt.step(); os._exit(0)   # a child that goes its own way
         os.waitpid(pid, 0)""".strip()))
     assert (got.code, got.out) == (0, "ended\n"), got.told()
-    got.assert_silent()
-    assert got.watched["steps"] == 6 and got.err.count("finitude:") == 1
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["action"]) == (3, "stopped") and "what its parent gave it" in alarm["rerun_text"]
+    assert got.watched["steps"] == 6 + 1 and got.err.count("finitude: ") == 2
 
 
 def test_an_optimizer_that_never_steps(tmp_path):

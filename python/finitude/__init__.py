@@ -5,12 +5,25 @@ Most users need nothing from here: `finitude run train.py` watches an unchanged 
     with finitude.watch(model, optimizer):
         ...train...
 
-`watch` also returns a handle with ``close()``; afterwards no hook is left behind.
+`watch` also returns a handle with ``close()``; afterwards no hook is left behind. In a notebook, `%load_ext finitude`
+watches every cell from then on, and the report of a bad step is shown below it.
 """
 
 from .errors import NonFiniteError
 
 __all__ = ["NonFiniteError", "allow", "save", "step", "watch", "__version__"]
+
+
+def load_ipython_extension(ipython):
+    from . import notebook
+
+    notebook.load(ipython)
+
+
+def unload_ipython_extension(ipython):
+    from . import notebook
+
+    notebook.unload(ipython)
 
 
 def __getattr__(name):

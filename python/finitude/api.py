@@ -2,7 +2,7 @@
 
 import torch  # noqa: F401  the engine's libraries must be loaded first
 
-from . import _cold, _native, config, install
+from . import _cold, _native, child, config, install, notebook
 from .session import Session
 
 
@@ -20,6 +20,12 @@ class Watch:
     def report(self):
         """The report so far, as a dictionary (docs/report.schema.json)."""
         return self._session.report.document()
+
+    def _repr_html_(self):
+        """What a notebook shows of it: the report so far."""
+        if not self._session.report.worth_writing():
+            return "<p>finitude: watching; no step yet</p>"
+        return notebook.page(self.report())
 
     def close(self):
         if not self._owner or _cold.session is not self._session:
@@ -44,6 +50,7 @@ def watch(model=None, optimizer=None, **options):
     options: on_alarm, level, report, runs, undo_mb, max_skips, as on the command line.
     Under `finitude run` the run's own recorder is returned and options are ignored.
     """
+    child.begin()  # in a process that a watched program started
     if _cold.session is not None:
         session, owner = _cold.session, False
     else:
@@ -51,6 +58,7 @@ def watch(model=None, optimizer=None, **options):
         _cold.session = session
         _native.reset()
         install.install()
+        notebook.attach(session)
         if session.config.level == "trace":
             _native.set_trace_level(True)
             _native.trace_start()

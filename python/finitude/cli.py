@@ -4,7 +4,7 @@ import difflib
 import os
 import sys
 
-from . import config
+from . import config, family, targets
 
 WORDS = {
     "run": "run a training program watched",
@@ -16,11 +16,13 @@ WORDS = {
 
 HELP = """usage: finitude run [options] script.py [args]
        finitude run [options] -m module [args]
+       finitude run [options] torchrun|accelerate|python|... [args]
        finitude report FILE|DIR    finitude dump FILE    finitude list [DIR]
 
 A flight recorder for PyTorch training. `run` watches an ordinary script; when a step goes NaN or Inf it is stopped
 before the optimizer applies it, run a second time under a full trace, and explained: the operation, source line and
-module where the bad value was born, and why.
+module where the bad value was born, and why. Every Python process that the program starts is watched as well if it
+trains; their reports are merged into one.
 
 options of run:
   --on-alarm stop|skip|warn|raise|rollback   what to do with a bad step (stop)
@@ -38,7 +40,7 @@ Each option is also an environment variable, e.g. FINITUDE_ON_ALARM=skip. Exit c
 """
 
 OPTIONS = ("--on-alarm", "--level", "--report", "--runs", "--max-skips", "--undo-mb", "--config")
-EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
+EXIT_USAGE, EXIT_CANNOT = 2, 4
 
 
 def _usage(text):
@@ -103,17 +105,7 @@ def parse_run(rest):
         return options, config_file, True, rest[i + 1], rest[i + 2:]
     if i >= len(rest):
         raise config.UsageError("run what? finitude run [options] script.py [args]")
-    target, arguments = rest[i], rest[i + 1:]
-    if os.path.basename(target) in ("python", "python3") and arguments:
-        # `finitude run python train.py`: the same as without the word, for plain uses.
-        if arguments[0] == "-m" and len(arguments) > 1:
-            return options, config_file, True, arguments[1], arguments[2:]
-        if not arguments[0].startswith("-"):
-            return options, config_file, False, arguments[0], arguments[1:]
-    return options, config_file, False, target, arguments
-
-
-LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun")
+    return options, config_file, False, rest[i], rest[i + 1:]
 
 
 def _run(rest):
@@ -122,13 +114,21 @@ def _run(rest):
         settings = config.load(options, config_file)
     except config.UsageError as e:
         return _usage(str(e))
-    if not is_module and os.path.basename(target) in LAUNCHERS and not os.path.exists(target):
-        sys.stderr.write(f"finitude: {target} starts other processes; this version watches one process only. "
-                         "Run the script itself: finitude run script.py\n")
-        return EXIT_CANNOT
+    # Where a watched program started us: this run is one of its own.
+    family.stand_down()
+    family.withdraw(os.environ)
     if settings.level == "tape":
         sys.stderr.write("finitude: --level tape is not part of this version; using gate\n")
         settings.level = "gate"
+    target = targets.resolve(target, arguments, is_module)
+    command = [sys.executable, "-m", "finitude", "run", *rest]
+    if target.kind == "command":
+        from . import supervise
+
+        supervise.main(settings, target, command)
+    if target.kind == "missing":
+        sys.stderr.write(f"finitude: {target.name} is not installed here: no such program on PATH or beside {sys.executable}\n")
+        return EXIT_CANNOT
     from . import run
 
-    run.main(settings, is_module, target, arguments, [sys.executable, "-m", "finitude", "run", *rest])
+    run.main(settings, target.kind == "module", target.name, target.arguments, command)

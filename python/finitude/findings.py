@@ -5,7 +5,7 @@ import linecache
 
 import torch
 
-from . import _native, discover, intake
+from . import _native, discover, intake, notebook, ranks
 from .report import number, safe
 
 
@@ -73,7 +73,7 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False):
     _name_values(session, optimizer)
     found = json.loads(_native.analyse(_facts(session, optimizer), want_ops, swallowed))
     _native.trace_clear()
-    return found
+    return ranks.not_from_here(found)
 
 
 def apply(alarm, found):
@@ -81,6 +81,7 @@ def apply(alarm, found):
     if not found.get("births"):
         return False
     intake.name_loop_line(found["births"][0])
+    found = notebook.name_cells(found)
     for key in ("births", "cause", "fix", "path"):
         alarm[key] = found[key]
     return True

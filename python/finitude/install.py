@@ -9,7 +9,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from . import _cold, _native, _places, compat, guard
+from . import _cold, _native, _places, child, compat, family, guard
 
 
 class Patches:
@@ -42,6 +42,8 @@ def _after_fork():
     if _cold.session is not None:
         _cold.session.forked()
         _cold.session = None
+        if family.found() is not None:
+            child.wait_for_training(forked=True)
 
 
 def _wrap_created(original):

@@ -74,6 +74,8 @@ def finish(ended):
         pass
     trimmed = None if isinstance(error, SyntaxError) and error.__traceback__ is None else _trim(error.__traceback__)
     error.__traceback__ = trimmed
+    # What the interpreter leaves behind for debuggers and exit functions.
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trimmed
     sys.excepthook(type(error), error, trimmed)
     if isinstance(error, KeyboardInterrupt):
         # As the interpreter does: die of the signal, so that a shell sees it.

@@ -44,6 +44,16 @@ def _killed_run(path):
     return ring if os.path.isfile(ring) and not os.path.exists(os.path.join(path, "report.json")) else None
 
 
+def _tell_of_members(directory):
+    """What the processes of a run left that was killed as a whole. None: there are none."""
+    from . import merge
+
+    if os.path.exists(os.path.join(directory, "report.json")) or not (found := merge.members(directory)):
+        return None
+    codes = [report([member.directory]) for member in found if member.document or _killed_run(member.directory)]
+    return max(codes, default=EXIT_INPUT)
+
+
 def _is_alive(pid):
     try:
         os.kill(pid, 0)
@@ -96,6 +106,8 @@ def report(rest):
         return EXIT_USAGE
     if killed := _killed_run(paths[0]):
         return _tell_of_killed(paths[0], killed)
+    if (code := _tell_of_members(paths[0])) is not None:
+        return code
     text, code = _checked(paths[0])
     if text is None:
         return code

@@ -1,14 +1,39 @@
-"""The second run says nothing: what it writes to stdout and stderr is dropped."""
+"""The second run says nothing: what it writes to stdout and stderr, or shows in a notebook, is dropped."""
 
 import os
 import sys
+
+MUTED = []   # functions that return (object, name of a method) to silence as well, or None
+
+
+def _nothing(*args, **kwargs):
+    return 0
+
+
+class _Nowhere:
+    """For a stream whose own methods cannot be replaced."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    write = writelines = _nothing
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+
+def _is_descriptor(stream, number):
+    try:
+        return stream.fileno() == number
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 class Quiet:
     """Holds what the second run writes to stdout and stderr back, and drops it."""
 
     def __init__(self):
-        self._saved = []
+        self._saved, self._methods, self._streams = [], [], []
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
@@ -22,6 +47,25 @@ class Quiet:
             os.close(sink)
         except OSError:
             self.end()
+        for name, number in (("stdout", 1), ("stderr", 2)):
+            stream = getattr(sys, name)
+            if stream is not None and not _is_descriptor(stream, number):  # a notebook's, or one of the script's own
+                self._mute_stream(name, stream)
+        for find in MUTED:
+            if (found := find()) is not None:
+                self._mute(*found)
+
+    def _mute_stream(self, name, stream):
+        try:
+            self._mute(stream, "write")  # whoever holds the stream itself is held as well
+        except AttributeError:
+            self._streams.append((name, stream))
+            setattr(sys, name, _Nowhere(stream))
+
+    def _mute(self, owner, name):
+        before = owner.__dict__.get(name)
+        setattr(owner, name, _nothing)
+        self._methods.append((owner, name, before))
 
     def end(self):
         for stream in (sys.stdout, sys.stderr):
@@ -29,6 +73,14 @@ class Quiet:
                 stream.flush()
             except (OSError, ValueError, AttributeError):
                 pass
+        while self._streams:
+            setattr(sys, *self._streams.pop())
+        while self._methods:
+            owner, name, before = self._methods.pop()
+            if before is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
         while self._saved:
             fd, copy = self._saved.pop()
             os.dup2(copy, fd)

@@ -8,7 +8,7 @@ import sys
 
 import torch
 
-from . import _native
+from . import _native, family, merge, ranks
 
 
 def number(value):
@@ -44,8 +44,6 @@ def statistic(name, tensor):
     }
 
 
-MAX_ALARMS = 1000  # src/show/show.h: what a reader accepts
-
 
 class Report:
     def __init__(self, config, script, command):
@@ -56,6 +54,7 @@ class Report:
         self.alarms_left_out = 0
         self.trace_ops = None
         self.directory = None
+        self.place = None             # makes the directory, where this process is one of several of a run
         self.failure = ""
 
     def seconds(self):
@@ -64,12 +63,17 @@ class Report:
 
     def add_alarm(self, alarm):
         """Lists it; past the number that a report may hold, only counts it."""
-        if len(self.alarms) < MAX_ALARMS:
+        if len(self.alarms) < merge.MAX_ALARMS:
             self.alarms.append(alarm)
         else:
             self.alarms_left_out += 1
 
     def document(self):
+        """This process's; with what the processes it started left, where it was started by `finitude run`."""
+        own = self._own_document()
+        return own if self.place else safe(merge.merged(own, merge.members(self.planned_directory())))
+
+    def _own_document(self):
         c = _native.counters()
         outcome, reason = "clean", ""
         if self.alarms:
@@ -97,6 +101,8 @@ class Report:
             },
             "alarms": self.alarms, "advisories": self.advisories,
         }
+        if ranks.several():
+            document["watched"]["ranks"] = ranks.world()[1]
         if self.alarms_left_out:
             document["advisories"] = self.advisories + [{
                 "kind": "alarms-left-out", "step": None, "births": [], "cause": None,
@@ -116,13 +122,17 @@ class Report:
         text = json.dumps(document or self.document(), allow_nan=False)
         return _native.render_terminal(text, colour, max(40, width), encoding.startswith("utf"))
 
+    def planned_directory(self):
+        """The directory of this run, made or not."""
+        return family.run_path(self.config, self.script, self.started)
+
     def run_directory(self):
         """Makes the directory of this run; None where that is not possible (read-only, full)."""
         if self.directory is None:
-            stem = os.path.splitext(os.path.basename(self.script or "run"))[0] or "run"
-            name = f"{self.started.astimezone().strftime('%Y%m%d-%H%M%S')}-{stem}-{os.getpid()}"
-            path = os.path.abspath(os.path.join(self.config.runs, name))
+            path = self.planned_directory()
             try:
+                if self.place:
+                    path = self.place()
                 os.makedirs(path, exist_ok=True)
             except OSError as e:
                 self.complain(f"cannot make {path}: {e.strerror}. Use --runs DIR to write elsewhere.")
@@ -130,6 +140,10 @@ class Report:
                 return None
             self.directory = path
         return self.directory or None
+
+    def worth_writing(self):
+        """Did this process train at all?"""
+        return bool(self.failure) or merge.trained(self._own_document())
 
     def complain(self, text):
         sys.stderr.write(f"finitude: warning: {text}\n")
@@ -165,27 +179,22 @@ class Report:
                     pass
         return written
 
+    def write_early(self):
+        """The report so far, for whoever merges the processes of a run, should this one be killed before its end."""
+        count = len(self.alarms) + self.alarms_left_out
+        directory = self.run_directory()
+        if directory is None or count > 8 and count & (count - 1):
+            return
+        try:
+            with open(os.path.join(directory, "report.json.tmp"), "w", encoding="utf-8") as f:
+                json.dump(self.document(), f, indent=1, allow_nan=False)
+            os.replace(os.path.join(directory, "report.json.tmp"), os.path.join(directory, "report.json"))
+        except OSError as e:
+            self.complain(f"cannot write {directory}: {e.strerror}")
+
     def closing_line(self, written):
-        c = _native.counters()
-        parts = [f"{c['steps']} step{'' if c['steps'] == 1 else 's'} watched", f"{c['gradients_scanned']} gradients scanned"]
-        if c["scaler_skips"]:
-            parts.append(f"{c['scaler_skips']} skipped by the GradScaler")
-        if c["handled_by_script"]:
-            n = c["handled_by_script"]
-            parts.append(f"{n} bad step{'s' if n > 1 else ''} handled by the script")
-        document = self.document()
-        if document["outcome"] == "unwatched":
-            parts = [f"not watched: {document['reason']}"]
-        elif self.alarms:
-            count = len(self.alarms) + self.alarms_left_out
-            parts.append(f"{count} alarm{'s' if count > 1 else ''}")
-        else:
-            others = sum(a["kind"] != "handled-by-script" for a in self.advisories)
-            parts.append("all finite" + (f", {others} advisor{'ies' if others > 1 else 'y'}" if others else ""))
-        if self.not_watched:
-            parts.append("not watched: " + "; ".join(self.not_watched))
         place = next((p for p in written if p.endswith(".json")), "")
-        return "finitude: " + ", ".join(parts) + (f". Report: {_short(place)}" if place else ".")
+        return merge.closing_line(self.document(), self.alarms_left_out, _short(place) if place else "")
 
 
 def _short(path):

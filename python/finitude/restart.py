@@ -10,11 +10,12 @@ import time
 
 import torch
 
-from . import _native, compat, findings
+from . import _native, again, compat, findings, intake, ranks
 from . import sinks as sinks_of
 from .rewind import ONLY_COMPILED
 
 ENVIRONMENT = "FINITUDE_RESTART"
+TOGETHER = "one rank alone cannot run a step again that exchanges values with others; with --level trace every step is recorded"
 
 
 def run(session, alarm, expected, where="window"):
@@ -23,22 +24,23 @@ def run(session, alarm, expected, where="window"):
     where the bad value is, as in Session.act. "earlier": the alarm's step becomes the one where it was made.
     """
     start = session.start
-    if start is None:
-        alarm["rerun_text"] = (alarm["rerun_text"] + "; " if alarm["rerun_text"] else "") + \
-            "the program cannot be started again from here; run it under `finitude run`, or with --level trace"
+    if ranks.several():
+        alarm["rerun_text"] = TOGETHER
+        if session.member and start is not None and not alarm["harmless"]:
+            _leave_order(session, {**_order(start, alarm, expected, where), "ranks": ranks.world()[1]})
+        return False
+    if start is None or start.command is None:
+        why = "the program cannot be started again from here; run it under `finitude run`, or with --level trace" \
+            if start is None else "this process lives on what its parent gave it and cannot be started again; " \
+            "with --level trace every step is recorded"
+        alarm["rerun_text"] = (alarm["rerun_text"] + "; " if alarm["rerun_text"] else "") + why
         return False
     with tempfile.TemporaryDirectory(prefix="finitude-") as directory:
         order = os.path.join(directory, "order.json")
         result = os.path.join(directory, "result.json")
         with open(order, "w", encoding="utf-8") as f:
-            json.dump({
-                "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "written": where == "written", "result": result,
-                "swallowed": where == "swallowed",
-                "first": max(0, alarm["step"] - _native.ROTATION - 1) if where == "earlier" else alarm["step"],
-                "expected": expected, "seeds": start.seeds, "threads": torch.get_num_threads(),
-                "compiled": compat.compiled_code_ran(),
-            }, f)
-        environment = {**os.environ, ENVIRONMENT: order}
+            json.dump({**_order(start, alarm, expected, where), "result": result}, f)
+        environment = {**os.environ, **ranks.alone(), ENVIRONMENT: order}
         if start.hash_seed is not None:
             environment["PYTHONHASHSEED"] = start.hash_seed
         began = time.monotonic()
@@ -79,6 +81,26 @@ def run(session, alarm, expected, where="window"):
     alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = found["rerun"], "restart", found["verified"]
     alarm["rerun_text"] = found["text"] + (f" ({alarm['rerun_text']})" if alarm["rerun_text"] else "")
     return True
+
+
+def _order(start, alarm, expected, where):
+    """What a second process needs to know to come to the same step and to tell whether it is the same."""
+    return {
+        "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "written": where == "written",
+        "swallowed": where == "swallowed",
+        "first": max(0, alarm["step"] - _native.ROTATION - 1) if where == "earlier" else alarm["step"],
+        "expected": expected, "seeds": start.seeds, "threads": torch.get_num_threads(),
+        "compiled": compat.compiled_code_ran(),
+    }
+
+
+def _leave_order(session, order):
+    """For whoever started all ranks: they can only be run again together, which needs this run to be over."""
+    directory = session.report.run_directory()
+    if directory is None:
+        return
+    with open(os.path.join(directory, again.ORDER), "w", encoding="utf-8") as f:
+        json.dump(order, f)
 
 
 class Target:
@@ -155,7 +177,10 @@ class Target:
         now = findings.fingerprint(optimizer)
         verified = written_at is not None or all(now[key] == value for key, value in expected.items() if value is not None)
         found = findings.analyse(session, optimizer, sinks, swallowed=self.order["swallowed"])
-        way = "run again from its start in a second process" + (", this step eagerly" if self.order["compiled"] else "")
+        if found["births"]:
+            intake.name_loop_line(found["births"][0])
+        where = "on all ranks" if self.order.get("ranks") else "in a second process"
+        way = f"run again from its start {where}" + (", this step eagerly" if self.order["compiled"] else "")
         if written_at is not None:
             verdict, text = "persistent", f"the program was {way}; step {written_at} of the optimizer wrote it again"
         elif verified:

@@ -8,14 +8,15 @@ import signal
 import sys
 import time
 
-from . import launch
+from . import family, launch, ranks
 
 
 class Start:
     """What a second process needs to start the same program from the same state."""
 
     def __init__(self, command):
-        self.command = command
+        self.command = command        # None: nothing that is started would do the same
+        self.plain = None             # the same program without us
         self.cwd = os.getcwd()
         self.monotonic = time.monotonic()
         self.hash_seed = os.environ.get("PYTHONHASHSEED")
@@ -102,7 +103,10 @@ def _watch(settings, is_module, target, command):
         restore_seeds(target_step.order["seeds"])
         torch.set_num_threads(target_step.order["threads"])
     session = Session(settings, name, command, target_step)
+    if target_step is None:
+        family.announce(os.environ, session.report.planned_directory(), settings)
     session.start = start
+    start.plain = [sys.executable, *(["-m"] if is_module else []), target, *sys.argv[1:]]
     _cold.session = session
     install.install()
     if target_step is not None:
@@ -160,11 +164,23 @@ def _on_sigterm(session):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 
+    if ranks.several():
+        return  # one that waits for the others inside torch could not answer: see child._at_end
     try:
         if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, handler)
     except ValueError:
         pass  # not the main thread
+
+
+def _explain_ranks(session):
+    """Ranks that this program started itself and that an alarm ended: all of it runs again, together."""
+    from . import again, merge, pages
+
+    members = merge.members(session.report.planned_directory())
+    start = session.start
+    if members and again.explain(members, start.plain, os.environ, session.config, session.report.seconds(), start.cwd):
+        pages.tell(session.report.document())
 
 
 def _end(session, ended):
@@ -178,6 +194,8 @@ def _end(session, ended):
             ended.error, ended.code = session.second_run_lost(), 1
         if ended.error is not None or ended.code not in (None, 0):
             session.program_raised(ended.error or ended.exit)
+            if session.target is None and not isinstance(ended.error, KeyboardInterrupt):
+                _explain_ranks(session)
         session.end()
     except (KeyboardInterrupt, SystemExit):
         raise

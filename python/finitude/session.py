@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from . import _native, damage, discover, findings, guard, intake, late, restart, rewind
+from . import _native, damage, discover, findings, guard, intake, late, ranks, restart, rewind
 from . import sinks as sinks_of
 from .errors import NonFiniteError
 from .hold import Holds
@@ -38,8 +38,12 @@ class Session:
         self.allowed_tensors = []
         self.ring_open = False
         self.printed = {}             # what kind of alarm -> how often it was told of in one line
-        self.start = None             # how the program was started, where it can be started again
+        self.start = None             # how the program was started, for starting it again
         self.pid = os.getpid()
+        self.member = False           # one of several processes of a run: whoever merges them has the last word
+        self.leaving = None           # the SystemExit, not 0, that the script left by
+        self.at_end = []              # called once, before the reports are written
+        self.show = None              # takes a report (document, text) instead of stderr, and says whether it did
         _native.set_undo_budget(config.undo_mb << 20)
         _native.set_device_policy(config.on_alarm)
         self.device_library = late.open_library(os.path.dirname(__file__))
@@ -243,7 +247,7 @@ class Session:
     def alarm_of(self, optimizer, ordinal, step, kind, name):
         """The alarm of a step, before anything is known of its reason. `optimizer`: the name of its class."""
         return {
-            "step": step, "micro_batch": 0, "rank": 0, "optimizer": optimizer, "sink": {"kind": kind, "name": name},
+            "step": step, "micro_batch": 0, "rank": ranks.world()[0], "optimizer": optimizer, "sink": {"kind": kind, "name": name},
             "weights": "damaged" if ordinal in self.damaged else "clean", "optimizer_ordinal": ordinal,
             "rerun": "not-run", "rerun_by": "none", "rerun_verified": False, "rerun_text": "", "births": [],
             "cause": {"class": "unknown", "confidence": "possible", "text": "the step was not run again", "experiments": []},
@@ -271,7 +275,7 @@ class Session:
         if rerun_wanted and self.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], allowances, traced):
             if traced and rewind.try_trace(self, optimizer, alarm, sinks):
                 pass
-            elif where == "window" and rewind.begin(self, optimizer, alarm, sinks):
+            elif where == "window" and not ranks.several() and rewind.begin(self, optimizer, alarm, sinks):
                 return "again"  # _second_run_ended goes on from here
             else:
                 restart.run(self, alarm, findings.fingerprint(optimizer), where)
@@ -301,6 +305,8 @@ class Session:
             alarm["text"] += "; there is no copy to roll back to (--undo-mb)"
         elif action == "rollback":
             action = "skip"
+        if not written or undone:
+            action = ranks.may_do_alone(action, alarm, lambda: self._bad_parameters(optimizer, undone))
         skipped = "the step was undone" if undone else "reported, the step is applied" if written else "the step was left out"
         stopped = "the step was undone, stopped" if undone else "stopped"
         alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
@@ -309,6 +315,8 @@ class Session:
             self.damaged.add(ordinal)
             self.applied_in = _native.backward_under_way()
         self._print(alarm)
+        if self.member or ranks.several():
+            self.report.write_early()
         for inner in guard.inside(optimizer) if action != "warn" and not written else ():
             _native.close_window(inner)
         if action in ("stop", "raise"):
@@ -326,6 +334,11 @@ class Session:
             return True
         self.holds.release()
         return None
+
+    @staticmethod
+    def _bad_parameters(optimizer, written):
+        params = discover.parameters(optimizer)
+        return params if written else [params[i] for i, m in enumerate(_native.window(optimizer)["marks"]) if m >= BAD]
 
     def _is_allowed(self, alarm):
         if self.allowed_tensors and alarm["rerun_by"] != "none" and not alarm["births"]:
@@ -347,14 +360,23 @@ class Session:
                 self._say(f"finitude: step {alarm['step']}: {alarm['text']}, {alarm['action']}{more}\n")
             return
         self.printed.setdefault(what, 0)
+        if ranks.several() and alarm["sink"]["kind"] != "loss" and all(b["phase"] == "communication" for b in alarm["births"]):
+            # Averaged gradients are bad everywhere; the rank whose own loss is bad tells more.
+            self._say(f"finitude: step {alarm['step']}: {alarm['text']}, {alarm['action']}\n")
+            return
         document = self.report.document()
         document["alarms"] = safe([alarm])
         document["advisories"] = []
         document.pop("trace", None)
-        self._say(self.report.text(document))
+        text = self.report.text(document)
+        if self.show is None or not self.show(document, text):
+            self._say(text)
 
     @staticmethod
     def _say(text):
+        rank, size = ranks.world()
+        if size > 1:
+            text = "".join(f"[rank {rank}] {line}" for line in text.splitlines(keepends=True))
         try:
             sys.stderr.write(text)
             sys.stderr.flush()
@@ -410,6 +432,8 @@ class Session:
             return
         self.done = True
         self.holds.release()
+        for call in self.at_end:
+            call()
         if self.target is not None:
             self.target.program_ended(self, None)
             return
@@ -433,7 +457,11 @@ class Session:
             self.advise("handled-by-script", _native.counters()["steps"], "a loss that was not finite was never applied")
         if self.config.level == "trace" and self.report.trace_ops is None and self.config.report:
             self.report.trace_ops = findings.last_ops()
+        if self.member and not self.report.worth_writing():
+            return
         written = self.report.write()
+        if self.member:
+            return
         try:
             sys.stderr.write(self.report.closing_line(written) + "\n")
             sys.stderr.flush()

@@ -1,0 +1,199 @@
+"""One report of all processes of a run: each that trained left its own below the directory of the run. Torch-free."""
+
+import json
+import os
+import struct
+
+MAX_ALARMS = 1000        # src/show/show.h: what a reader accepts
+MAX_ADVISORIES = 10_000
+MAX_BYTES = 1 << 30
+COUNTS = ("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script")
+
+
+class Member:
+    """What one process left in its directory."""
+
+    def __init__(self, directory, document=None, missing=""):
+        self.directory, self.document, self.missing = directory, document, missing
+        self.name = os.path.basename(directory)
+
+    @property
+    def rank(self):
+        """Its rank, or None for a process that is none of several."""
+        word, _, number = self.name.partition("-")
+        return int(number.partition("-")[0]) if word == "rank" else None
+
+    @property
+    def label(self):
+        return f"rank {self.rank}" if self.rank is not None else f"process {self.name.partition('-')[2]}"
+
+
+def _read(path):
+    try:
+        if os.path.getsize(path) > MAX_BYTES:
+            return None
+        with open(path, encoding="utf-8") as f:
+            found = json.load(f)
+        return found if isinstance(found, dict) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _steps_in_ring(path):
+    """How many steps the ring of a process holds or held (docs/format/ring.md)."""
+    try:
+        with open(path, "rb") as f:
+            header = struct.unpack("<8s4I5Q", f.read(64))
+    except (OSError, struct.error):
+        return 0
+    magic, version, count = header[0], header[1], header[9]
+    return count if magic == b"FitRing\n" and version == 1 else 0
+
+
+def _of_killed(steps):
+    """The report that a process might have left which was killed after so many steps."""
+    text = f"ended before it could write a report; its last steps are in steps.ring ({steps} in all), other counts are lost"
+    watched = {**dict.fromkeys(COUNTS, 0), "optimizers": 1, "steps": steps, "not_watched": [text]}
+    return {"outcome": "clean", "reason": "", "watched": watched, "alarms": [], "advisories": []}
+
+
+def _is_report(document):
+    """The little that merging relies on."""
+    watched = document.get("watched")
+    return isinstance(watched, dict) and all(isinstance(watched.get(key), int) for key in COUNTS) and \
+        isinstance(document.get("outcome"), str) and all(isinstance(document.get(key), list) for key in ("alarms", "advisories"))
+
+
+def members(directory):
+    """The processes of the run that trained, ranks first and in order."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return []
+    found = []
+    for name in names:
+        word, _, number = name.partition("-")
+        if word not in ("rank", "pid") or not number.partition("-")[0].isdigit():
+            continue
+        path = os.path.join(directory, name)
+        document = _read(os.path.join(path, "report.json"))
+        if document is not None and not _is_report(document):
+            document = None
+        unwatched = _read(os.path.join(path, "unwatched.json")) or {}
+        steps = 0 if document else _steps_in_ring(os.path.join(path, "steps.ring"))
+        if steps and not unwatched:
+            document = _of_killed(steps)
+        missing = str(unwatched.get("reason", "ended before it could write a report"))
+        found.append(Member(path, document, "" if document else missing))
+    return sorted(found, key=lambda m: (m.rank is None, m.rank or 0, m.name))
+
+
+def _counts(documents):
+    return {key: sum(d["watched"][key] for d in documents) for key in COUNTS}
+
+
+def _watched(own, found):
+    """Ranks take their steps together, so they count once; what each of them read is added up."""
+    by_rank = {}
+    for member in found:
+        if member.document and member.rank is not None:
+            by_rank.setdefault(member.rank, []).append(member.document)
+    ranks = [_counts(documents) for documents in by_rank.values()]
+    total = _counts([own] + [m.document for m in found if m.document and m.rank is None])
+    for key in COUNTS if ranks else ():
+        total[key] += (sum if key == "gradients_scanned" else max)(r[key] for r in ranks)
+    sizes = [m.document["watched"].get("ranks", 1) for m in found if m.document] + \
+        [own["watched"].get("ranks", 1), len(by_rank)]
+    if max(sizes) > 1:
+        total["ranks"] = max(sizes)
+    return {**total, "not_watched": _not_watched(own, found)}
+
+
+def _not_watched(own, found):
+    said = list(own["watched"].get("not_watched", []))
+    texts = {}
+    for member in found:
+        for text in member.document["watched"].get("not_watched", []) if member.document else [member.missing]:
+            texts.setdefault(text, []).append(member)
+    for text, of in texts.items():
+        everywhere = len(of) == len(found) and len(of) > 1
+        said.append(text if everywhere else f"{', '.join(m.label for m in of)}: {text}")
+    return said
+
+
+def _order(alarm):
+    """In time; of one step first the rank that tells most: its own loss was bad, or it has a birth."""
+    return alarm["step"], alarm["sink"]["kind"] != "loss", not alarm["births"], alarm.get("rank", 0)
+
+
+def _name_the_other(alarms):
+    """What came from another rank came from the one that has a birth of its own at the same step."""
+    own = {a["step"]: a for a in reversed(alarms) if a["births"] and a["births"][0]["phase"] != "communication"}
+    for alarm in alarms:
+        other = own.get(alarm["step"])
+        if other is not None and alarm["cause"]["class"] == "other-rank" and other["rank"] != alarm["rank"]:
+            text = f"the value came from rank {other['rank']}, whose {other['sink']['name']} was not finite at this step"
+            alarm["cause"] = {**alarm["cause"], "confidence": "likely", "text": text}
+
+
+def trained(document):
+    watched = document["watched"]
+    return bool(watched["steps"] or watched["backward_calls"] or watched["scaler_skips"] or document["alarms"])
+
+
+def merged(own, found):
+    """`own`, the document of the process that was started, with what the others left in it."""
+    documents = [m.document for m in found if m.document]
+    if not found:
+        return own
+    everyone = ([own] if trained(own) else []) + documents
+    result = dict(own)
+    for key in ("torch", "finitude"):
+        result[key] = own.get(key) or next((d[key] for d in documents if d.get(key)), "")
+    if not trained(own):
+        result["script"] = next((d["script"] for d in documents if d.get("script")), own.get("script", ""))
+    alarms = sorted((a for d in everyone for a in d["alarms"]), key=_order)
+    _name_the_other(alarms)
+    advisories = [a if m is None or m.rank is None else {**a, "rank": m.rank}
+                  for m, d in [(None, own)] + [(m, m.document) for m in found if m.document] for a in d["advisories"]]
+    if len(alarms) > MAX_ALARMS:
+        advisories.append({"kind": "alarms-left-out", "step": None, "births": [], "cause": None,
+                           "text": f"{len(alarms) - MAX_ALARMS} alarms more than a report holds are not listed"})
+    result["watched"] = _watched(own, found)
+    result["alarms"], result["advisories"] = alarms[:MAX_ALARMS], advisories[-MAX_ADVISORIES:]
+    result["outcome"], result["reason"] = "clean", ""
+    if alarms:
+        result["outcome"], result["reason"] = "alarm", alarms[0].get("text", "")
+    elif not documents and own["outcome"] == "unwatched":
+        result["outcome"], result["reason"] = "unwatched", f"{found[0].label}: {found[0].missing}"
+    elif all(d["outcome"] == "unwatched" for d in everyone):
+        result["outcome"], result["reason"] = "unwatched", everyone[0]["reason"]
+    traces = [d["trace"] for d in everyone if d.get("trace")]
+    if len(traces) == 1:
+        result["trace"] = traces[0]
+    return result
+
+
+def closing_line(document, left_out=0, place=""):
+    """The line that every run ends with. left_out: alarms past what a report holds. place: of the report, or ""."""
+    watched = document["watched"]
+
+    def counted(n, word, several=None):
+        return f"{n} {word if n == 1 else several or word + 's'}"
+
+    parts = [counted(watched["steps"], "step") + (f" on {watched['ranks']} ranks" if watched.get("ranks", 1) > 1 else "") +
+             " watched", f"{watched['gradients_scanned']} gradients scanned"]
+    if watched["scaler_skips"]:
+        parts.append(f"{watched['scaler_skips']} skipped by the GradScaler")
+    if watched["handled_by_script"]:
+        parts.append(counted(watched["handled_by_script"], "bad step") + " handled by the script")
+    if document["outcome"] == "unwatched":
+        parts = [f"not watched: {document['reason']}"]
+    elif document["alarms"]:
+        parts.append(counted(len(document["alarms"]) + left_out, "alarm"))
+    else:
+        others = sum(a["kind"] != "handled-by-script" for a in document["advisories"])
+        parts.append("all finite" + (f", {counted(others, 'advisory', 'advisories')}" if others else ""))
+    if watched.get("not_watched"):
+        parts.append("not watched: " + "; ".join(watched["not_watched"]))
+    return "finitude: " + ", ".join(parts) + (f". Report: {place}" if place else ".")

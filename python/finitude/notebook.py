@@ -1,0 +1,107 @@
+"""Jupyter: `%load_ext finitude` watches every cell from then on; the report of a bad step is shown below its cell.
+
+`finitude.watch(...)` in a cell needs no extension and shows its reports in the same way.
+"""
+
+import html
+import linecache
+import os
+import sys
+
+from . import quiet
+
+HEIGHT = 560  # of the report in the page, in pixels; it scrolls
+
+_watch = None
+
+
+def shell():
+    """The InteractiveShell of a Jupyter kernel that this process is, or None (also in a terminal's IPython)."""
+    ipython = sys.modules.get("IPython")
+    try:
+        found = ipython.get_ipython()
+    except AttributeError:
+        return None
+    return found if getattr(found, "kernel", None) is not None else None
+
+
+def page(document):
+    """The report as HTML to put into another page: in a frame of its own, so that neither's style touches the other."""
+    import json
+
+    from . import _native
+
+    text = _native.render_html(json.dumps(document, allow_nan=False))
+    text = text.decode("utf-8") if isinstance(text, bytes) else text
+    return (f'<iframe title="finitude report" sandbox="allow-scripts" style="width:100%;height:{HEIGHT}px;border:1px solid #ccc" '
+            f'srcdoc="{html.escape(text, quote=True)}"></iframe>')
+
+
+def _show(document, text):
+    if shell() is None:
+        return False
+    from IPython.display import display
+
+    display({"text/html": page(document), "text/plain": text}, raw=True)
+    return True
+
+
+def name_cells(found):
+    """Findings in which a cell is called as IPython calls it, with its source, which lies in no file."""
+    compiled = getattr(getattr(shell(), "compile", None), "_filename_map", None)
+    return _named(found, {path: f"Cell In[{number}]" for path, number in compiled.items()}) if compiled else found
+
+
+def _named(value, cells):
+    if isinstance(value, list):
+        return [_named(v, cells) for v in value]
+    if isinstance(value, str):
+        for path, name in cells.items():
+            if os.path.basename(path) in value:
+                value = value.replace(path, name).replace(os.path.basename(path), name)
+        return value
+    if not isinstance(value, dict):
+        return value
+    if value.get("file") in cells and "source" in value and not value["source"]:
+        value = {**value, "source": linecache.getline(value["file"], value.get("line") or 0).strip()}
+    return {key: _named(v, cells) for key, v in value.items()}
+
+
+def attach(session):
+    """Reports of this session go below the cell that is running, where this process is a notebook's."""
+    here = shell()
+    if here is None:
+        return
+    session.show = _show
+    from . import _native
+
+    def new_cell(*_):
+        session.second_runs = _native.SecondRuns(session.config.on_alarm)  # a cell is a program of its own
+
+    here.events.register("pre_run_cell", new_cell)
+    session.at_end.append(lambda: here.events.unregister("pre_run_cell", new_cell))
+
+
+def _publisher():
+    here = shell()
+    return None if here is None else (here.display_pub, "publish")
+
+
+quiet.MUTED.append(_publisher)
+
+
+def load(ipython):
+    """%load_ext finitude"""
+    global _watch
+    from . import api
+
+    if _watch is None:
+        _watch = api.watch()
+
+
+def unload(ipython):
+    """%unload_ext finitude"""
+    global _watch
+    if _watch is not None:
+        _watch.close()
+        _watch = None

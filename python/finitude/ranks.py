@@ -1,0 +1,88 @@
+"""Which rank of how many this process is, and what one rank may decide alone.
+
+Ranks do not agree on a veto yet. Under DistributedDataParallel they need not: every rank is given the same gradients, so
+each sees the same bad one and leaves the same step out. Where a rank could be the only one to see a value, or would have
+to repeat a collective operation that the others do not repeat, it must not act alone: see `seen_by_all` and `several`.
+"""
+
+import gc
+import os
+import sys
+
+# Who numbers the processes it starts: torchrun and accelerate, Slurm, Open MPI, MPICH and its kin.
+_VARIABLES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
+              ("SLURM_PROCID", "SLURM_NTASKS"))
+
+
+def _group():
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        return distributed if distributed.is_available() and distributed.is_initialized() else None
+    except AttributeError:
+        return None
+
+
+def world():
+    """(rank, number of ranks): of the process group where there is one, else as the launcher numbered this process."""
+    group = _group()
+    if group is not None:
+        return group.get_rank(), group.get_world_size()
+    for rank, size in _VARIABLES:
+        try:
+            return int(os.environ[rank]), int(os.environ[size])
+        except (KeyError, ValueError):
+            continue
+    return 0, 1
+
+
+def several():
+    return world()[1] > 1
+
+
+def _parallel_models():
+    module = sys.modules.get("torch.nn.parallel.distributed")
+    kind = getattr(module, "DistributedDataParallel", None)
+    return [o for o in gc.get_objects() if issubclass(type(o), kind)] if kind else []
+
+
+def seen_by_all(parameters):
+    """Is one of these parameters' gradients the same on every rank, because DistributedDataParallel averaged it?"""
+    wanted = {id(p) for p in parameters}
+    for model in _parallel_models():
+        ignored = getattr(model, "parameters_to_ignore", ())
+        for name, p in model.module.named_parameters():
+            if id(p) in wanted and name not in ignored and model.require_backward_grad_sync:
+                return True
+    return False
+
+
+def may_do_alone(action, alarm, bad_parameters):
+    """The action, or what this rank does instead: left out on one rank only, a step would let its weights differ from
+    the others'. bad_parameters: a function that gives those whose gradients are bad."""
+    if action != "skip" or not several() or seen_by_all(bad_parameters()):
+        return action
+    alarm["text"] += "; other ranks may not see it, so this one does not leave the step out alone"
+    return "warn" if alarm["harmless"] else "stop"
+
+
+def alone():
+    """Environment variables with which a process of a launcher's can be started once more beside itself: a place of its
+    own for the process group to meet. Nothing for a process that no launcher numbered."""
+    if "MASTER_PORT" not in os.environ:
+        return {}
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "False"}
+
+
+def not_from_here(found):
+    """Findings of a rank, in which a value that no operation of this process wrote came through a collective one."""
+    births = found.get("births") or []
+    if not several() or not births or any(b["phase"] != "memory" or b["op"] for b in births):
+        return found
+    text = "no operation of this rank wrote the value: it came from another rank, through a collective operation"
+    cause = {"class": "other-rank", "confidence": "possible", "text": text, "experiments": []}
+    return {**found, "births": [{**b, "phase": "communication"} for b in births], "cause": cause, "fix": None}

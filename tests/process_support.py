@@ -1,0 +1,55 @@
+"""Helps the tests of programs that start others."""
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+
+import jsonschema
+from helpers import LIMIT, TRAINING, environment, finitude
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SCHEMA = jsonschema.Draft202012Validator(json.loads((ROOT / "docs" / "report.schema.json").read_text()))
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+
+LOOP = TRAINING + """
+import sys
+for i, x in enumerate(batches * 2):
+    opt.zero_grad()
+    loss = loss_of(x)
+    if i == BAD: loss = loss * NAN
+    loss.backward()
+    opt.step()
+print("ended", i, finite(), *sys.argv[1:], flush=True)
+"""
+
+
+def loop(bad=-1):
+    return LOOP.replace("BAD", str(bad))
+
+
+def cold(folder, *words, env=None, limit=LIMIT):
+    """`finitude run --report report.json *words` in an interpreter of its own, and a report that fits the schema."""
+    got = finitude(folder, "run", "--report", "report.json", *map(str, words), env=env, cold=True, limit=limit)
+    return checked(got)
+
+
+def checked(got):
+    assert got.report is not None, got.told()
+    assert [f"{e.json_path}: {e.message}" for e in SCHEMA.iter_errors(got.report)] == []
+    return got
+
+
+def made(folder):
+    """What lies below the directory of the only run, e.g. {"rank-0": [...], ...}; {} where there is none."""
+    runs = list(pathlib.Path(folder).glob("finitude-runs/*"))
+    assert len(runs) <= 1, runs
+    return {p.name: sorted(f.name for f in p.iterdir()) for p in runs[0].iterdir() if p.is_dir()} if runs else {}
+
+
+def started(folder, *words, env=None):
+    """`finitude run *words`, started and left running."""
+    return subprocess.Popen([sys.executable, "-m", "finitude", "run", "--report", "report.json", *words], cwd=folder,
+                            env=environment(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))

@@ -1,0 +1,143 @@
+"""Several ranks: the same step is left out on all or the run ends on all, and one report tells of all."""
+
+import socket
+import textwrap
+
+import pytest
+from helpers import LIMIT, plain, write_script
+from process_support import TORCHRUN, cold, made
+
+pytestmark = pytest.mark.slow
+
+RANKS = """
+import os, sys, torch
+import torch.distributed as dist
+from torch import nn
+NAN = float("nan")
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)))
+opt = torch.optim.Adam(model.parameters(), lr=0.05)
+torch.manual_seed(100 + rank)
+def told(*words):
+    sys.stdout.write(" ".join(map(str, words)) + "\\n"); sys.stdout.flush()
+for step in range(8):
+    x, y = torch.randn(6, 4), torch.randint(0, 3, (6,))
+    opt.zero_grad()
+    logits = model(x)
+    LOSS
+    loss.backward()
+    opt.step()
+same = torch.cat([p.detach().flatten() for p in model.parameters()])
+both = [torch.empty_like(same) for _ in range(dist.get_world_size())]
+dist.all_gather(both, same)
+told("rank", rank, torch.equal(*both), bool(torch.isfinite(same).all()), f"{same.double().sum().item():.17g}")
+dist.destroy_process_group()
+"""
+FINE = "loss = nn.functional.cross_entropy(logits, y)"
+
+
+def ranks(loss):
+    return RANKS.replace("LOSS", loss.replace("\n", "\n    "))
+
+
+def torchrun(folder, text, *options, env=None):
+    write_script(folder, text)
+    return cold(folder, *options, *TORCHRUN, "2", "train.py", env=env, limit=3 * LIMIT)
+
+
+def test_ranks_under_torchrun_train_as_without_us(tmp_path):
+    write_script(tmp_path, ranks(FINE))
+    wanted = plain(tmp_path, *TORCHRUN[1:], "2", "train.py")
+    got = cold(tmp_path, "-m", "torch.distributed.run", *TORCHRUN[3:], "2", "train.py")
+    assert (wanted.code, got.code) == (0, 0), got.told()
+    assert sorted(got.out.splitlines()) == sorted(wanted.out.splitlines()) and "rank 1 True True" in got.out
+    got.assert_silent()
+    assert set(made(tmp_path)) == {"rank-0", "rank-1"}
+    assert (got.watched["steps"], got.watched["ranks"], got.watched["gradients_scanned"]) == (8, 2, 2 * 8 * 4)
+    assert "finitude: 8 steps on 2 ranks watched" in got.err
+
+
+def test_every_rank_leaves_the_same_step_out(tmp_path):
+    """One rank's loss is NaN, which is every rank's gradient; later one rank's loss alone is, and no gradient."""
+    got = torchrun(tmp_path, ranks(FINE + """
+if rank == 1 and step == 3: loss = loss * NAN
+if rank == 1 and step == 5: loss = loss + torch.tensor(NAN)"""), "--on-alarm", "skip")
+    assert got.code == 0, got.told()
+    lines = sorted(line.split() for line in got.out.splitlines())
+    assert [line[:4] for line in lines] == [["rank", "0", "True", "True"], ["rank", "1", "True", "True"]], got.told()
+    assert [(a["step"], a["rank"], a["sink"]["kind"], a["harmless"]) for a in got.alarms] == [
+        (3, 1, "loss", False), (3, 0, "gradient", False), (5, 1, "loss", True)]
+    assert [a["action"] for a in got.alarms] == ["the step was left out"] * 2 + ["reported, the step is applied"]
+    assert got.watched["ranks"] == 2
+    said = [line for line in got.err.splitlines() if line.startswith("[rank ") and "finitude: step 3" in line]
+    assert len(said) == 2 and any(line.startswith("[rank 1] finitude: step 3 skipped, training goes on") for line in said), got.err
+    assert any(line.startswith("[rank 0]") and line.endswith("not finite, the step was left out") for line in said), got.err
+
+
+def test_a_stop_ends_all_ranks_with_the_launchers_exit_code(tmp_path):
+    text = ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN")
+    got = torchrun(tmp_path, text, "--on-alarm", "stop")
+    assert got.code == 1, got.told()
+    assert {(a["step"], a["weights"]) for a in got.alarms} == {(3, "clean")}
+    assert got.alarms[0]["rank"] == 1 and got.alarms[0]["sink"]["kind"] == "loss", got.told()
+    assert "NonFiniteError: step 3" in got.err
+    # All ranks were run again together afterwards: the rank that made the value explains it, the other names that rank.
+    first, second = got.alarms
+    assert (first["rerun_by"], first["rerun_verified"], second["rerun_by"]) == ("restart", True, "restart"), got.told()
+    assert first["births"][0]["source"].endswith("loss = loss * NAN") and "on all ranks" in first["rerun_text"]
+    assert (second["cause"]["class"], second["births"][0]["phase"]) == ("other-rank", "communication")
+    assert "came from rank 1" in second["cause"]["text"]
+    assert got.err.count("born in forward") == 1
+
+
+def test_a_trace_explains_on_each_rank_as_the_step_happens(tmp_path):
+    got = torchrun(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--level", "trace")
+    first, second = got.alarms
+    assert (first["rank"], first["rerun_by"], second["rank"], second["rerun_by"]) == (1, "trace", 0, "trace"), got.told()
+    assert first["births"][0]["source"].endswith("loss = loss * NAN")
+    assert second["births"][0]["phase"] == "communication" and "came from rank 1" in second["cause"]["text"]
+    assert "running the program again" not in got.err and got.err.count("born in") == 1
+
+
+def test_a_step_that_only_one_rank_may_see_is_not_left_out_there_alone(tmp_path):
+    """No DistributedDataParallel: the gradients are each rank's own."""
+    text = ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN").replace(
+        "nn.parallel.DistributedDataParallel(", "(")
+    got = torchrun(tmp_path, text, "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert got.code == 1 and (alarm["rank"], alarm["step"], alarm["action"]) == (1, 3, "stopped"), got.told()
+    assert "other ranks may not see it" in alarm["text"]
+
+
+def test_one_rank_under_a_launcher_is_explained_as_ever(tmp_path):
+    write_script(tmp_path, ranks(FINE + "\nif step in (0, 4): loss = loss * NAN").replace("torch.equal(*both)", "True"))
+    got = cold(tmp_path, "--on-alarm", "skip", *TORCHRUN, "1", "train.py")
+    assert got.code == 0, got.told()
+    assert [(a["step"], a["rerun"]) for a in got.alarms][0] == (0, "persistent"), [a["rerun_text"] for a in got.alarms]
+    assert "loss * NAN" in got.alarms[0]["births"][0]["source"]
+
+
+def test_ranks_that_a_script_starts_itself(tmp_path):
+    """torch.multiprocessing.spawn with a process group: the usual single-file script."""
+    head, _, body = ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN").partition('dist.init_process_group("gloo")\n')
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    write_script(tmp_path, head + f"""
+def main(rank, size):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="{port}")
+    dist.init_process_group("gloo", rank=rank, world_size=size)
+""" + textwrap.indent(body, "    ") + """
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(main, args=(2,), nprocs=2)
+""")
+    got = cold(tmp_path, "train.py", limit=3 * LIMIT)
+    assert got.code == 1 and "ProcessRaisedException" in got.err, got.told()
+    assert set(made(tmp_path)) == {"rank-0", "rank-1"}
+    first = got.alarms[0]
+    assert (first["rank"], first["step"], first["rerun_by"], first["rerun_verified"]) == (1, 3, "restart", True), got.told()
+    assert first["births"][0]["source"].endswith("loss = loss * NAN")
+
+
