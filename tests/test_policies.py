@@ -174,3 +174,20 @@ def test_a_report_lists_a_thousand_alarms_and_counts_the_rest(tmp_path):
     got = run(tmp_path, loop(*range(2, 18)).replace("batches * 3", "batches * 170"), "--on-alarm", "warn")
     assert len(got.alarms) == 1000 and "1018 alarms" in got.err, got.err[-500:]
     assert [a["text"] for a in got.advisories("alarms-left-out")] == ["18 alarms more than a report holds are not listed"]
+
+
+STREAMS = {
+    "a StringIO": "own = io.StringIO()",
+    "a file": "own = open('own.txt', 'w+')",
+    "a class": "class Own(io.StringIO):\n    def write(self, s): return super().write(s)\nown = Own()",
+}
+
+
+@pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
+def test_a_stream_of_the_scripts_own_gets_the_words_of_a_step_once(tmp_path, stream):
+    text = "import io, sys\n" + stream + loop(4).replace("for i, x", "sys.stdout = own\nfor i, x").replace(
+        'print("ended"', "sys.stdout = sys.__stdout__\nown.seek(0)\n"
+        'print(own.read().split() == [str(n) for n in range(18)])\nprint("ended"')
+    got = run(tmp_path, text, "--on-alarm", "skip")
+    assert (got.code, got.out) == (0, "True\nended True\n"), got.told()
+    assert got.the_alarm()["rerun_by"] == "rewind"
