@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from helpers import TRAINING, _environment, plain, run, without_closing_line, write_script
+from helpers import TRAINING, environment, plain, run, without_closing_line, write_script
 from optimizer_support import BAD, BATCHES, NAN, Dense, digest, few_objects, watching
 
 
@@ -153,7 +153,7 @@ def _ranks(folder, text, *options, **env):
     write_script(folder, text)
     (folder / "meet").unlink(missing_ok=True)
     started = [subprocess.Popen([sys.executable, "-m", "finitude", "run", *options, "train.py"], cwd=folder, text=True,
-                                env={**_environment(env), "RANK": str(rank), "WORLD_SIZE": "2"}, stdin=subprocess.DEVNULL,
+                                env={**environment(env), "RANK": str(rank), "WORLD_SIZE": "2"}, stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in (0, 1)]
     try:
         said = [p.communicate(timeout=120) for p in started]
