@@ -287,6 +287,8 @@ print("applied", bool(model[0].weight.isnan().any()))
 
 
 def test_a_missing_library_is_one_line(tmp_path, library):
+    import torch  # noqa: F401  the engine's libraries
+
     from finitude import _native
 
     assert "not there" in _native.open_device_library(str(tmp_path / "none.so"), "cuda")
