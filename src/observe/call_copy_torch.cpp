@@ -1,11 +1,13 @@
 #include "observe/call_copy_torch.h"
 
 #include <ATen/EmptyTensor.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <new>
 
+#include "observe/spare_blocks.h"
 #include "observe/tensor_view_torch.h"
 
 namespace finitude::observe {
@@ -13,11 +15,34 @@ namespace {
 
 constexpr std::size_t kMaxCapturePerOp = 64u << 20;
 
+SpareBlocks& spare_blocks() {
+  static auto* blocks = new SpareBlocks();  // copies may outlive main
+  return *blocks;
+}
+
+struct Block {
+  void* data;
+  std::size_t bytes;
+};
+
+void give_back(void* context) {
+  auto* block = static_cast<Block*>(context);
+  spare_blocks().give(block->data, block->bytes);
+  delete block;
+}
+
+at::DataPtr memory_for(std::size_t bytes) {
+  auto block = std::make_unique<Block>(Block{spare_blocks().take(bytes), bytes});
+  if (block->data == nullptr) throw std::bad_alloc();
+  void* data = block->data;
+  return {data, block.release(), &give_back, at::Device(at::kCPU)};
+}
+
 // A copy with the same geometry, made without any operator call.
 at::Tensor raw_copy(const at::Tensor& t, const TensorView& v) {
   const auto span = static_cast<std::size_t>(v.end - v.begin);
   auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<std::int64_t>(span),
-                                                       c10::GetCPUAllocator(), false);
+                                                       memory_for(span), nullptr, false);
   if (span != 0) std::memcpy(storage->mutable_data(), v.data, span);
   at::Tensor copy = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
                                                              c10::DispatchKeySet(c10::DispatchKey::CPU), t.dtype());
@@ -27,6 +52,8 @@ at::Tensor raw_copy(const at::Tensor& t, const TensorView& v) {
 }
 
 }  // namespace
+
+void free_spare_copies() noexcept { spare_blocks().clear(); }
 
 std::string text_of(const c10::IValue& v, std::optional<double>* number) {
   if (v.isDouble()) { *number = v.toDouble(); return std::to_string(v.toDouble()); }

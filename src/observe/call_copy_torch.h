@@ -62,6 +62,9 @@ class HeldCall {
   bool ok_ = true;
 };
 
+// Copies that are thrown away leave their memory for the next ones, up to 128 MB; nobody needs them now.
+void free_spare_copies() noexcept;
+
 // A non-tensor argument as printed; `number` where it is one (or a list with a non-finite member).
 std::string text_of(const c10::IValue& value, std::optional<double>* number);
 

@@ -116,6 +116,7 @@ void Tracer::stop() {
   if (!on()) return;
   at::removeCallback(handle_);
   sink_.stop();
+  free_spare_copies();
 }
 
 void Tracer::clear() {
