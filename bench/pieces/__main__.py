@@ -120,6 +120,8 @@ def in_place(kind, loader, seconds):
         result, why = overhead.run_cell(spec, timeout=120 + 20 * seconds)
     if result is None:
         sys.exit(f"bench.pieces: {kind}: {why}")
+    if not result.get("pieces"):
+        sys.exit(f"bench.pieces: {kind}: no step was left to run through within {seconds:.0f} s; give more --seconds")
     return result
 
 
@@ -216,7 +218,7 @@ def page(found, places, seconds):
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m bench.pieces", description="Writes docs/overhead-pieces.md.")
     parser.add_argument("--out", default=str(ROOT / "docs/overhead-pieces.md"))
-    parser.add_argument("--seconds", type=float, default=6, help="for each step that is looked into (6)")
+    parser.add_argument("--seconds", type=float, default=15, help="for each step that is looked into (15)")
     options = parser.parse_args(argv)
     found, places = {}, {}
     for number, kind in enumerate(("tiny", "gpt-toy", "resnet18"), 1):
