@@ -14,6 +14,8 @@ sys.path.insert(0, str(ROOT))
 from bench.overhead import cells, page, stats  # noqa: E402
 from bench.overhead.__main__ import environment  # noqa: E402
 
+pytestmark = pytest.mark.slow  # they train in processes of their own
+
 
 def _estimate(low, value, high):
     return stats.Estimate(value, low, high, 20)
