@@ -30,9 +30,7 @@ def open_library(directory):
 def told(session, optimizer, late):
     """One step of before; `optimizer` is None where it is gone. May raise NonFiniteError: out of the call that has just begun, which is not applied either."""
     if late["norm_overflow"]:
-        session.advise("clipping", late["step"], "the gradient norm overflowed though every gradient is finite; clipping by it set "
-                       "the gradients to zero", {"class": "clipping", "confidence": "likely", "experiments": [],
-                                                 "text": "the norm of finite gradients overflowed"})
+        session.advise_clipping(late["step"])
     if late["kind"] == "scaler-skip":
         return session.on_scaler_skip(optimizer) if optimizer is not None else None
     if late["kind"] != "alarm":
@@ -62,7 +60,7 @@ def told(session, optimizer, late):
     if not late["left_out"] and not alarm["harmless"]:
         alarm["weights"] = "damaged"
         session.damaged.add(ordinal)
-    session._print(alarm)
+    session.teller.tell(alarm)
     if ends and not session.ending:
         session.holds.release()
         raise NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)

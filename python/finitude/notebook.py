@@ -72,7 +72,7 @@ def attach(session):
     here = shell()
     if here is None:
         return
-    session.show = _show
+    session.teller.show = _show
     from . import _native
 
     def new_cell(*_):

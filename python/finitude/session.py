@@ -9,7 +9,8 @@ from . import _native, damage, discover, findings, guard, intake, late, ranks, r
 from . import sinks as sinks_of
 from .errors import NonFiniteError
 from .hold import Holds
-from .report import Report, count_text, number, safe, statistic
+from .report import Report, count_text, number, statistic
+from .teller import Teller
 
 BAD = 2  # GradMark::State: at least infinite
 
@@ -18,6 +19,7 @@ class Session:
     def __init__(self, config, script="", command=(), target=None):
         self.config = config
         self.report = Report(config, script, command)
+        self.teller = Teller(self.report)
         self.target = target          # set in a second process: the step it is to explain
         self.holds = Holds()
         self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
@@ -37,13 +39,11 @@ class Session:
         self.started_with = {}        # id(optimizer) -> largest parameter magnitude before its first step
         self.allowed_tensors = []
         self.ring_open = False
-        self.printed = {}             # what kind of alarm -> how often it was told of in one line
         self.start = None             # how the program was started, for starting it again
         self.pid = os.getpid()
         self.member = False           # one of several processes of a run: whoever merges them has the last word
         self.leaving = None           # the SystemExit, not 0, that the script left by
         self.at_end = []              # called once, before the reports are written
-        self.show = None              # takes a report (document, text) instead of stderr, and says whether it did
         _native.set_undo_budget(config.undo_mb << 20)
         _native.set_device_policy(config.on_alarm)
         self.device_library = late.open_library(os.path.dirname(__file__))
@@ -162,10 +162,7 @@ class Session:
             if found := damage.sinks(self, optimizer):
                 return damage.found_late(self, optimizer, window, found)
         if verdict["norm_overflow"]:
-            self.advise("clipping", window["step"], "the gradient norm overflowed though every gradient is finite; clipping by "
-                        "it set the gradients to zero", {"class": "clipping", "confidence": "likely", "experiments": [],
-                                                         "text": "the norm of finite gradients overflowed"},
-                        [findings.birth("backward", "aten::linalg_vector_norm", *window["norm_place"])])
+            self.advise_clipping(window["step"], [findings.birth("backward", "aten::linalg_vector_norm", *window["norm_place"])])
         if verdict["kind"] != "alarm" and _native.buffers_turned_nan():
             if found := sinks_of.bad_buffers(optimizer):
                 alarm = self.new_alarm(optimizer, "buffer", found[0][1])
@@ -264,6 +261,11 @@ class Session:
         if sum(1 for a in self.report.advisories if a["kind"] == kind) < 20:
             self.report.advisories.append({"kind": kind, "step": step, "text": text, "births": list(births), "cause": cause})
 
+    def advise_clipping(self, step, births=()):
+        self.advise("clipping", step, "the gradient norm overflowed though every gradient is finite; clipping by it set the gradients "
+                    "to zero", {"class": "clipping", "confidence": "likely", "experiments": [],
+                                "text": "the norm of finite gradients overflowed"}, births)
+
     def act(self, optimizer, alarm, sinks, where="window", undone=False, rerun_wanted=True):
         """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None: apply.
 
@@ -314,7 +316,7 @@ class Session:
             alarm["weights"] = "damaged"
             self.damaged.add(ordinal)
             self.applied_in = _native.backward_under_way()
-        self._print(alarm)
+        self.teller.tell(alarm)
         if self.member or ranks.several():
             self.report.write_early()
         for inner in guard.inside(optimizer) if action != "warn" and not written else ():
@@ -350,39 +352,6 @@ class Session:
                 return True
         return False
 
-    def _print(self, alarm):
-        """The report of an alarm; of one like others before, that no second run explained, one line; of many, nothing."""
-        what = (alarm["sink"]["kind"], alarm["harmless"], alarm["optimizer"])
-        if alarm["rerun_by"] == "none" and what in self.printed and alarm["action"] != "stopped":
-            self.printed[what] += 1
-            if self.printed[what] <= 10:
-                more = "; further ones are only counted" if self.printed[what] == 10 else ""
-                self._say(f"finitude: step {alarm['step']}: {alarm['text']}, {alarm['action']}{more}\n")
-            return
-        self.printed.setdefault(what, 0)
-        if ranks.several() and alarm["sink"]["kind"] != "loss" and all(b["phase"] == "communication" for b in alarm["births"]):
-            # Averaged gradients are bad everywhere; the rank whose own loss is bad tells more.
-            self._say(f"finitude: step {alarm['step']}: {alarm['text']}, {alarm['action']}\n")
-            return
-        document = self.report.document()
-        document["alarms"] = safe([alarm])
-        document["advisories"] = []
-        document.pop("trace", None)
-        text = self.report.text(document)
-        if self.show is None or not self.show(document, text):
-            self._say(text)
-
-    @staticmethod
-    def _say(text):
-        rank, size = ranks.world()
-        if size > 1:
-            text = "".join(f"[rank {rank}] {line}" for line in text.splitlines(keepends=True))
-        try:
-            sys.stderr.write(text)
-            sys.stderr.flush()
-        except (OSError, ValueError):
-            pass
-
     # -- the end --------------------------------------------------------------------------------
 
     def program_raised(self, error):
@@ -403,7 +372,7 @@ class Session:
         alarm.pop("optimizer_ordinal", None)
         _native.consume_losses(optimizer)
         self.report.add_alarm(alarm)
-        self._print(alarm)
+        self.teller.tell(alarm)
 
     def second_run_lost(self):
         """The program ended inside a second run: the next way explains the alarm, which is what ends the program."""
@@ -413,7 +382,7 @@ class Session:
         alarm.pop("optimizer_ordinal", None)
         alarm["action"] = "stopped"
         self.report.add_alarm(alarm)
-        self._print(alarm)
+        self.teller.tell(alarm)
         return NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
 
     def not_watched(self, what):

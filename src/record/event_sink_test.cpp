@@ -82,6 +82,33 @@ TEST(EventSink, KeepsWhatItIsGivenInOrder) {
   EXPECT_EQ(t.sinks[0].micro_batch, 3u);
 }
 
+TEST(EventSink, AnInputLookedAtOnceMoreIsTakenAsItWasThen) {
+  int a;
+  EventSink sink;
+  sink.start();
+  BeginOp begun = op(sink, "log");
+  begun.inputs = {tensor(&a), tensor(&a)};
+  begun.inputs[1].use.arg = "other";
+  const auto open = sink.begin(std::move(begun));
+  EndOp ended;
+  TensorUse again;
+  again.health.numel = 4;
+  again.health.nan = 1;
+  again.first_bad = 2;
+  again.bad_rows = {2};
+  ended.inputs.emplace_back(1, again);
+  ended.inputs.emplace_back(7, again);  // there is no such input
+  EXPECT_TRUE(sink.end(open, std::move(ended)));
+  const Trace t = sink.take();
+  const TensorUse& other = t.ops.at(0).inputs.at(1);
+  EXPECT_EQ(other.health.nan, 1u);
+  EXPECT_EQ(other.first_bad, 2);
+  EXPECT_EQ(other.bad_rows, std::vector<std::int64_t>{2});
+  EXPECT_EQ(other.arg, "other");
+  EXPECT_NE(other.storage, kNone);
+  EXPECT_EQ(t.ops[0].inputs[0].health.nan, 0u);
+}
+
 TEST(EventSink, StacksAreKeptOnceAndInheritedButNotFromNodes) {
   EventSink sink;
   sink.start();
