@@ -157,6 +157,8 @@ SAMPLE = """
 import hashlib, os
 import torch
 from torch import nn
+
+pytestmark = pytest.mark.slow  # a minute: every mode of every class
 REFERENCE = bool(os.environ.get("REFERENCE"))
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(4, 6, bias=False), nn.Tanh(), nn.Linear(6, 3, bias=False))
