@@ -8,6 +8,8 @@ import torch
 from helpers import run
 from optimizer_support import BAD, BATCHES, MODELS, NAN, check, digest, few_objects, is_accepted, watching
 
+pytestmark = pytest.mark.slow  # a minute: every mode of every class
+
 CLASSES = {name: kind for name, kind in vars(torch.optim).items()
            if inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer}
 
@@ -157,8 +159,6 @@ SAMPLE = """
 import hashlib, os
 import torch
 from torch import nn
-
-pytestmark = pytest.mark.slow  # a minute: every mode of every class
 REFERENCE = bool(os.environ.get("REFERENCE"))
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(4, 6, bias=False), nn.Tanh(), nn.Linear(6, 3, bias=False))
