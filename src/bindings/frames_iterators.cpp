@@ -181,7 +181,9 @@ bool FrameMemory::remember_generator(PyObject* object, int index, std::string* w
   records_[index].kind = IteratorRecord::Kind::kGenerator;
   FrameState* state = spare_state();
   RawFrame* frame = generator_frame(object);
-  state->info = code_info(frame_code(frame));
+  CodeInfo* info = code_info(frame_code(frame));
+  if (state->info != info) forget(state);
+  state->info = info;
   state->unit = frame_site(frame);
   records_[index].state = state;
   return remember(frame, state, why);

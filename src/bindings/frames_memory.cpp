@@ -130,6 +130,7 @@ void FrameMemory::finish() {
 
 void FrameMemory::forget(FrameState* state) {
   resize(&state->fast, 0, &keeper);
+  state->settled.clear();
   resize(&state->stack, 0, &keeper);
   for (NamedValue& entry : state->names) {
     keeper.discard(entry.name);
@@ -162,10 +163,20 @@ bool FrameMemory::remember(RawFrame* frame, FrameState* state, std::string* why)
     *why = "the bytecode of " + place(*info, state->unit) + " is not understood";
     return false;
   }
-  if (static_cast<int>(state->fast.size()) != info->fast_count)
-    resize(&state->fast, info->fast_count, &keeper);
-  for (int i = 0; i < info->fast_count; ++i) {
-    if (!remember_value(*variable_at(frame, info->code, i), &state->fast[i], false, why)) return false;
+  const auto count = static_cast<std::size_t>(info->fast_count);
+  if (state->fast.size() != count || state->settled.size() != count) {
+    resize(&state->fast, count, &keeper);
+    state->settled.assign(count, {});
+    state->cells.resize(count);
+    for (std::size_t i = 0; i < count; ++i) state->cells[i] = fast_is_cell(info->code, static_cast<int>(i));
+  }
+  PyObject** const slots = frame_fast(frame);
+  for (std::size_t i = 0; i < count; ++i) {
+    PyObject* object = slots[i];
+    if (object != nullptr && state->cells[i] != 0 && PyCell_Check(object)) object = PyCell_GET(object);
+    if (state->settled[i].still(object)) continue;
+    if (!remember_value(object, &state->fast[i], false, why)) return false;
+    state->settled[i] = settled(state->fast[i]);
   }
   if (static_cast<int>(state->stack.size()) != depth) resize(&state->stack, depth, &keeper);
   state->exits.clear();
@@ -179,11 +190,6 @@ bool FrameMemory::remember(RawFrame* frame, FrameState* state, std::string* why)
     if (!remember_value(object, &state->stack[i], true, why)) return false;
   }
   return info->optimized || remember_names(frame_locals(frame), state, why);
-}
-
-// Remembering the same object once more would change nothing. (Iterators move, containers and tensors change.)
-static bool is_settled(const Value& value) {
-  return value.iterator == -1 && value.size < 0 && (value.held == Held::kStrong || value.held == Held::kWeak);
 }
 
 bool FrameMemory::remember_names(PyObject* dict, FrameState* state, std::string* why) {
@@ -213,7 +219,9 @@ bool FrameMemory::remember_names(PyObject* dict, FrameState* state, std::string*
       Py_INCREF(name);
       entry.name = name;
     }
+    if (entry.settled.still(object)) continue;
     if (!remember_value(object, &entry.value, false, why)) return false;
+    entry.settled = settled(entry.value);
   }
   for (std::size_t i = count; i < state->names.size(); ++i) {
     keeper.discard(state->names[i].name);
@@ -222,17 +230,14 @@ bool FrameMemory::remember_names(PyObject* dict, FrameState* state, std::string*
   state->names.resize(count);
   state->unsettled.clear();
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (!is_settled(state->names[i].value)) state->unsettled.push_back(i);
+    if (state->names[i].settled.proof == nullptr) state->unsettled.push_back(i);
   }
   state->names_version = version;
   return true;
 }
 
 bool FrameMemory::remember_value(PyObject* object, Value* value, bool on_stack, std::string* why) {
-  if (value->object == object && value->iterator == -1 && value->size < 0 && object != nullptr) {
-    if (value->held == Held::kStrong) return true;
-    if (value->held == Held::kWeak && weak_object(value->ref) == object) return true;
-  }
+  if (value->iterator == -1 && Keeper::unchanged(object, value)) return true;
   bool doubtful = false;
   if (object != nullptr) {
     const TypeInfo type = type_info(Py_TYPE(object));

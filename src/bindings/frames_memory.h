@@ -18,6 +18,7 @@ namespace finitude::bindings {
 
 struct NamedValue {
   PyObject* name = nullptr;      // owned
+  Settled settled;
   Value value;
 };
 
@@ -37,6 +38,8 @@ struct FrameState {
   std::uint64_t fingerprint = 0; // of a library frame whose call sits in a loop; 0: not in a loop
   PyObject* dict = nullptr;      // address of the dict that holds the names, where it is not fast slots
   std::vector<Value> fast, stack;
+  std::vector<Settled> settled;         // of `fast`
+  std::vector<std::uint8_t> cells;      // which of `fast` may stand in a cell
   std::vector<NamedValue> names;
   std::uint64_t names_version = 0;      // of that dict when all of it was remembered; 0: never
   std::vector<std::uint32_t> unsettled; // among names, what has to be looked at though the dict has not changed

@@ -108,6 +108,14 @@ void walk(Visit visit) {
 
 struct StackSnapshot::Impl {
   FrameMemory memory;
+  // What is known of the frames of the stack by their code, innermost first: the same calls stand there in every step.
+  struct Seat {
+    PyCodeObject* code = nullptr;
+    CodeInfo* info = nullptr;
+    int unit = -1;
+    bool library = false, in_loop = false;
+  };
+  std::vector<Seat> seats;
   std::vector<std::unique_ptr<FrameState>> frames;  // innermost user frame first; `used` of them count
   std::size_t used = 0;
   PyThreadState* thread = nullptr;
@@ -123,26 +131,36 @@ struct StackSnapshot::Impl {
 bool StackSnapshot::Impl::remember_all() {
   used = 0;
   bool good = true;
-  walk([&](RawFrame* frame, CodeInfo* info) {
-    if (used == 0 && info->library) return true;
+  std::size_t depth = 0;
+  for (RawFrame* frame = current_frame(); good && frame != nullptr; frame = outer_frame(frame), ++depth) {
+    if (depth == seats.size()) seats.emplace_back();
+    Seat& seat = seats[depth];
+    if (seat.code != frame_code(frame)) {
+      CodeInfo* info = code_info(frame_code(frame));
+      seat = {frame_code(frame), info, -1, info->library, false};
+    }
+    if (used == 0 && seat.library) continue;
     if (used == kMaxFrames) {
       reason = "the stack is too deep";
-      return good = false;
+      return false;
     }
     if (used == frames.size()) frames.push_back(std::make_unique<FrameState>());
-    FrameState& state = *frames[used];
-    const bool same = state.info == info;
-    if (!same || info->library) memory.forget(&state);
-    state.info = info;
-    state.unit = frame_site(frame);
-    state.user = !info->library;
+    const int unit = frame_site(frame);
+    FrameState& state = *frames[used++];
+    if (seat.library && state.info == seat.info && state.unit == unit && seat.unit == unit && !seat.in_loop) continue;
+    if (state.info != seat.info || seat.library) memory.forget(&state);
+    state.info = seat.info;
+    state.unit = seat.unit = unit;
+    state.user = !seat.library;
     state.fingerprint = 0;
-    ++used;
-    if (state.user) return good = memory.remember(frame, &state, &reason);
-    const CodeInfo::Site* site = site_at(info, state.unit);
-    if (site == nullptr || site->in_loop) state.fingerprint = fingerprint(frame, info);
-    return true;
-  });
+    if (state.user) {
+      good = memory.remember(frame, &state, &reason);
+      continue;
+    }
+    const CodeInfo::Site* site = site_at(seat.info, unit);
+    seat.in_loop = site == nullptr || site->in_loop;
+    if (seat.in_loop) state.fingerprint = fingerprint(frame, seat.info);
+  }
   if (good && used == 0) {
     reason = "no user code is on the stack";
     good = false;

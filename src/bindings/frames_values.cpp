@@ -1,6 +1,8 @@
 // Type classes, and the bounded look into containers.
 #include "bindings/frames_values.h"
 
+#include <algorithm>
+
 #include "bindings/python_compat.h"
 
 namespace finitude::bindings {
@@ -9,8 +11,7 @@ namespace {
 constexpr std::size_t kMaxTypes = 16384;
 constexpr int kMaxElements = 64;   // looked at in one container
 constexpr int kMaxDepth = 2;
-constexpr std::uint8_t kLookEvery = 8;
-constexpr Py_ssize_t kSmall = 8;   // containers up to this size are looked into at every take
+constexpr std::uint8_t kLookEvery = 8;   // takes: what an element of a container holds may have changed
 
 struct TypeTable {
   std::vector<std::pair<PyTypeObject*, TypeInfo>> slots{1024};
@@ -79,6 +80,19 @@ Py_ssize_t element_count(PyObject* object) {
   if (PyDict_Check(object)) return reinterpret_cast<PyDictObject*>(object)->ma_used;
   if (PyAnySet_Check(object)) return reinterpret_cast<PySetObject*>(object)->used;
   return 0;
+}
+
+// Another value where other elements stand in it; 0 where that cannot be told.
+std::uint64_t contents_of(PyObject* object) {
+  if (PyDict_CheckExact(object)) return dict_version(object) | 1ull << 63;
+  if (PyTuple_CheckExact(object)) return 1;
+  if (!PyList_CheckExact(object)) return 0;
+  std::uint64_t sum = 0xcbf29ce484222325ull;
+  const Py_ssize_t count = std::min<Py_ssize_t>(PyList_GET_SIZE(object), kMaxElements);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    sum = (sum ^ reinterpret_cast<std::uintptr_t>(PyList_GET_ITEM(object, i))) * 0x100000001b3ull;
+  }
+  return sum | 1;
 }
 
 bool function_is_plain(PyObject* object) {
@@ -164,17 +178,37 @@ TypeInfo type_info(PyTypeObject* type) {
 
 bool is_tensor(PyObject* object) { return type_info(Py_TYPE(object)).value == TypeClass::kTensor; }
 
+bool Settled::still(PyObject* now) const {
+  if (now != object || proof == nullptr) return false;
+  return proof == object || proof == Py_None || weak_is(proof, object);
+}
+
+Settled settled(const Value& value) {
+  if (value.held == Held::kUnbound && value.iterator == -1) return {nullptr, Py_None};
+  const bool is = value.iterator == -1 && value.size < 0 && (value.held == Held::kStrong || value.held == Held::kWeak);
+  return {value.object, is ? value.ref : nullptr};
+}
+
 void Keeper::keep(PyObject* object, Value* value) {
-  if (object != nullptr && value->object == object) {
-    // The address alone proves nothing; a reference that is still alive does.
-    if (value->held == Held::kStrong) {
-      if (value->size < 0) return;
-      const Py_ssize_t size = element_count(object);
-      if (size == value->size && size > kSmall && ++value->age < kLookEvery) return;
-    }
-    if (value->held == Held::kWeak && value->size < 0 && weak_object(value->ref) == object) return;
+  if (!unchanged(object, value)) keep_new(object, value);
+}
+
+bool Keeper::unchanged(PyObject* object, Value* value) {
+  if (object == nullptr || value->object != object) return false;
+  // The address alone proves nothing; a reference that is still alive does.
+  switch (value->held) {
+    case Held::kStrong:
+      if (value->size < 0) return true;
+      break;
+    case Held::kWeak: return value->size < 0 && weak_is(value->ref, object);
+    case Held::kWitness:
+      if (weak_object(value->ref) == nullptr) return false;
+      break;
+    case Held::kInPlace: return value->marks == reinterpret_cast<std::uintptr_t>(Py_TYPE(object));
+    default: return false;
   }
-  keep_new(object, value);
+  return value->contents != 0 && element_count(object) == value->size && contents_of(object) == value->contents &&
+         ++value->age < kLookEvery;
 }
 
 void Keeper::forget(Value* value) {
@@ -234,6 +268,7 @@ bool Keeper::look_into(PyObject* object, Value* value) {
   Look look{keep_strong, context};
   look.into(object);
   value->size = element_count(object);
+  value->contents = contents_of(object);
   if (look.witness == nullptr) return true;
   value->ref = PyWeakref_NewRef(look.witness, nullptr);
   if (value->ref == nullptr) {

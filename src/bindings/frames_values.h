@@ -43,10 +43,22 @@ struct Value {
   PyObject* stand_in = nullptr;  // owned: what to give back once a weakly kept tensor has died; null: nothing
   std::uint64_t marks = 0;       // kWitness: hash of the addresses it held; kInPlace: address of the type
   Py_ssize_t size = -1;          // containers: number of elements when looked into
+  std::uint64_t contents = 0;    // containers: which elements these were; 0: not known
   std::int32_t iterator = -1;    // index of the iterator record, -1 none
   Held held = Held::kUnbound;
   std::uint8_t age = 0;          // takes since the container was last looked into
 };
+
+// What need not be looked into again while it still stands where it stood: one cache line instead of the object's, its
+// type's and its Value's. Between two steps the caches are the model's, and every line costs a trip to memory.
+struct Settled {
+  PyObject* object = nullptr;    // its address; not a reference
+  PyObject* proof = nullptr;     // the object where it is held, else its weak reference; null: look again. Borrowed.
+
+  bool still(PyObject* now) const;
+};
+// Of a value as just remembered. Iterators move, containers and tensors change: those are never settled.
+Settled settled(const Value& value);
 
 // Asked for every tensor: may the snapshot keep it alive? Must not run Python code.
 using KeepStrong = bool (*)(PyObject* tensor, void* context);
@@ -73,6 +85,8 @@ class Keeper {
   void* context = nullptr;
 
   void keep(PyObject* object, Value* value);
+  // Would keep() find what it found the last time? Looks at the object's own memory only, not at what it holds.
+  static bool unchanged(PyObject* object, Value* value);
   void forget(Value* value);
   void discard(PyObject* owned) { if (owned != nullptr) dropped_.push_back(owned); }
   void flush();

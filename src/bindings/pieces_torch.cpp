@@ -2,9 +2,13 @@
 // this.
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+#include <cstring>
 #include <ctime>
 #include <functional>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "bindings/loader_torch.h"
 #include "bindings/meter.h"
@@ -87,11 +91,38 @@ bool of_tensor(const std::string& name, PyObject* object, long count, double* ns
   return true;
 }
 
+// One load from a page that nothing has touched since 64 MB went through the caches, each load waiting for the one before: what
+// a step leaves to the code that runs after it. The mean of `count` times 256 loads.
+double cold_page(long count) {
+  constexpr std::size_t kPages = 256, kPage = 4096, kSwept = 64u << 20;
+  std::vector<char> swept(kSwept), pages((kPages + 1) * kPage);
+  std::vector<std::size_t> order(kPages);
+  for (std::size_t i = 0; i < kPages; ++i) order[i] = i;
+  std::shuffle(order.begin(), order.end(), std::minstd_rand(1));
+  const auto line = [&](std::size_t page) { return pages.data() + page * kPage + page * 64 % kPage; };
+  for (std::size_t i = 0; i < kPages; ++i) {
+    char* const next = line(order[(i + 1) % kPages]);
+    std::memcpy(line(order[i]), &next, sizeof next);
+  }
+  double total = 0;
+  for (long k = 0; k < count; ++k) {
+    for (std::size_t i = 0; i < kSwept; i += 64) ++swept[i];
+    const char* at = line(order[0]);
+    total += time_of(1, [&] {
+      for (std::size_t i = 0; i < kPages; ++i) std::memcpy(&at, at, sizeof at);
+    });
+    if (at != line(order[0])) return 0;
+  }
+  return total / static_cast<double>(count) / kPages;
+}
+
 bool of_process(const std::string& name, PyObject* object, long count, double* ns) {
   volatile bool kept = false;
   if (name == "rng") {
     static RngState* state = new RngState();
     *ns = time_of(count, [&] { take_rng(state); });
+  } else if (name == "cold page") {
+    *ns = cold_page(count);
   } else if (name == "buffers") {
     *ns = time_of(count, [&] { buffer_snapshot().take(); });
   } else if (name == "buffer check") {

@@ -246,6 +246,11 @@ inline PyObject* weak_object(PyObject* reference) {
   return object == Py_None || Py_REFCNT(object) <= 0 ? nullptr : object;
 }
 
+// Does it refer to this object, which is alive? One look at the reference.
+inline bool weak_is(PyObject* reference, PyObject* alive) {
+  return reinterpret_cast<PyWeakReference*>(reference)->wr_object == alive;
+}
+
 // ---- dictionaries ----------------------------------------------------------------------------------------
 
 // Changes when a dictionary's entries move, so that a position inside it would mean something else.

@@ -16,9 +16,9 @@ namespace finitude::bindings {
 // A torch.Generator of the CPU: what its get_state() holds, without the tensor that get_state() makes.
 struct TorchRng {
   bool taken = false;
-  at::mt19937_data_pod engine;
   std::optional<float> next_float;        // the second of a pair of normal numbers, not yet asked for
   std::optional<double> next_double;
+  at::mt19937_data_pod engine;
 };
 
 // struct mt19937_state of numpy: uint32 key[624], int pos. struct RandomObject of CPython: int index, uint32 state[624].
@@ -27,7 +27,9 @@ struct TwisterRng {
   std::array<std::uint8_t, 625 * 4> bytes;
 };
 
-// 8 KB that are filled in place; nothing is allocated unless the program has generators of its own.
+// 8 KB that are filled in place; nothing is allocated unless the program has generators of its own. All words of a Mersenne
+// Twister change together, every 624 draws or by seeding: where the first few are those that a state holds already, only
+// the position is taken.
 struct RngState {
   TorchRng torch_cpu;
   TwisterRng python;                      // random's
