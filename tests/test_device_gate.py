@@ -137,6 +137,54 @@ def test_a_verdict_may_be_several_steps_late(tmp_path, library):
     assert "raised at 6" in result.out and result.the_alarm()["step"] == 2, result.told()
 
 
+ACCUMULATED = """
+opt = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+hold(1)
+for i in range(14):
+    opt.zero_grad()
+    for x in batches:
+        loss_of(x).backward()
+    if i == 3:
+        model[2].weight.grad[0, 0] = INF
+    opt.step()
+"""
+
+
+def test_no_verdict_is_lost_where_the_losses_of_many_steps_are_under_way(tmp_path, library):
+    # 14 steps of ten losses: more than the ring has places.
+    result = on_device(library, tmp_path, ACCUMULATED)
+    alarm = result.the_alarm()
+    assert (alarm["step"], alarm["weights"], alarm["sink"]["name"]) == (3, "clean", "2.weight"), result.told()
+    assert not result.watched["not_watched"] and result.watched["gradients_scanned"] == 14 * 4, result.told()
+
+
+WAITS = """
+import threading, time
+opt = torch.optim.RMSprop(model.parameters(), lr=0.01)
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    loss_of(x).backward()
+    if i == 3:
+        hold(2)
+        threading.Thread(target=lambda: (time.sleep(0.1), hold(0))).start()
+    opt.step()
+print("went on")
+"""
+
+
+def test_other_threads_run_while_the_host_waits(tmp_path, library):
+    result = on_device(library, tmp_path, WAITS)  # else the thread never lets the device go on
+    result.assert_silent()
+    assert "went on" in result.out and result.watched["steps"] == 10
+
+
+def test_a_device_that_hangs_does_not_keep_the_program(tmp_path, library):
+    body = steps(gradient=9).replace("loss = loss_of", "hold(2 if i == 9 else 0); loss = loss_of")
+    result = on_device(library, tmp_path, "import finitude.late\nfinitude.late.LIMIT_S = 0.2\n" + body)
+    assert result.code == 0 and not result.alarms, result.told()
+    assert "the verdicts of the last 1 steps on the GPU, which did not come within 0.2 s" in result.err.replace("\n", " "), result.told()
+
+
 def test_warn_applies_the_step_and_never_waits(tmp_path, library):
     # The last step: the parameters of this device can be read, and the next step would find them damaged.
     result = on_device(library, tmp_path, "hold(1)\n" + steps(gradient=9) + "print('waits', counts()['waits'])", "--on-alarm", "warn")
@@ -162,6 +210,16 @@ def test_a_bad_loss_of_finite_gradients_is_harmless(tmp_path, library):
     assert result.the_alarm()["action"] == "the step was left out", result.told()
 
 
+def test_one_rank_of_several_leaves_no_step_out_alone(tmp_path, library):
+    alone = "import finitude.ranks\nfinitude.ranks.world = lambda: (0, 2)\n"
+    result = on_device(library, tmp_path, alone + steps(gradient=4), "--on-alarm", "skip")
+    assert "raised at 5 NonFiniteError True" in result.out, result.told()
+    assert result.the_alarm()["action"] == "stopped" and "other ranks may not see it" in result.the_alarm()["text"]
+    result = on_device(library, tmp_path, alone + TWO_CLIPS.replace("torch.nn.utils", "0 and torch.nn.utils"), "--on-alarm", "skip")
+    assert "left out" not in result.out and result.the_alarm()["action"] == "reported, the step is applied", result.told()
+    assert result.the_alarm()["harmless"] and result.the_alarm()["weights"] == "clean"
+
+
 SCALED = """
 opt = OPTIMIZER
 scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 10)
@@ -185,6 +243,17 @@ def test_a_scalers_skips_are_normal(tmp_path, library, name):
     result = on_device(library, tmp_path, SCALED.replace("OPTIMIZER", FUSED[name]).replace("BAD_LOSS", "-1"), "--on-alarm", "stop")
     result.assert_no_alarm()
     assert result.out.count("left out True") == 2 and "scale 256.0 flag False" in result.out, result.told()
+    assert (result.watched["scaler_skips"], result.watched["steps"]) == (2, 8), result.told()
+
+
+@pytest.mark.parametrize("policy", ["stop", "warn"])
+@pytest.mark.parametrize("name", ["AdamW", "AdamW subclass"])
+def test_a_scalers_skips_are_normal_in_steps_that_take_no_flag_of_ours(tmp_path, library, name, policy):
+    # The first step, a class that may not obey the flag, and a policy that leaves nothing out.
+    body = SCALED.replace("(3, 6)", "(0, 6)").replace("OPTIMIZER", {**FUSED, "AdamW subclass": OTHERS["a subclass"]}[name])
+    result = on_device(library, tmp_path, body.replace("BAD_LOSS", "-1"), "--on-alarm", policy)
+    result.assert_no_alarm()
+    assert "scale 256.0 flag False" in result.out, result.told()
     assert (result.watched["scaler_skips"], result.watched["steps"]) == (2, 8), result.told()
 
 
@@ -220,7 +289,33 @@ def test_clipping_does_not_hide_which_gradient_was_bad(tmp_path, library, clip):
     assert len(alarm["gradients"]["bad"]) == 1, "the others became NaN by clipping"
     healthy = on_device(library, tmp_path, body.replace("BAD", "-1"))
     healthy.assert_silent()
-    assert "scans 10 flags 9" in healthy.out, healthy.told()
+    assert "scans 10 flags 10" in healthy.out, healthy.told()
+
+
+TWO_CLIPS = """
+opt = torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    bad = torch.tensor(NAN if i == 4 else 0.0, requires_grad=True)
+    torch.autograd.backward([loss_of(x), bad])
+    torch.nn.utils.clip_grad_norm_(model[0].parameters(), 1.0)
+    torch.nn.utils.clip_grad_norm_(model[2].parameters(), 1.0)
+    before = bits(opt)
+    opt.step()
+    if bits(opt) == before:
+        print("left out", i)
+"""
+
+
+def test_a_bad_loss_counts_once_however_often_gradients_are_clipped(tmp_path, library):
+    result = on_device(library, tmp_path, TWO_CLIPS)
+    alarm = result.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["action"]) == (4, "loss", "the step was left out"), result.told()
+    assert [line for line in result.out.splitlines() if line.startswith("left out")] == ["left out 4"], result.told()
+    once = TWO_CLIPS.replace("    torch.nn.utils.clip_grad_norm_(model[0].parameters(), 1.0)\n", "").replace("model[2]", "model")
+    result = on_device(library, tmp_path, once)
+    assert result.the_alarm()["step"] == 4 and result.out.splitlines().count("left out 4") == 1, result.told()
+    assert result.out.count("left out") == 1, result.told()
 
 
 LAYOUTS = """

@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define FINITUDE_CUDA_ABI 1u
+#define FINITUDE_CUDA_ABI 2u
 /* How many scans back finitude_cuda_poll and finitude_cuda_fetch still know. */
 #define FINITUDE_CUDA_RING 128u
 #define FINITUDE_CUDA_ROWS 8u
@@ -103,14 +103,16 @@ int finitude_cuda_scan(finitude_cuda_list* list, void* stream, const finitude_cu
  * bad_tensors is 0 or 1. Read by one block: for up to some 100,000 elements. */
 int finitude_cuda_scan_value(finitude_cuda_list* list, void* stream, const finitude_cuda_tensor* tensor, uint64_t* ticket);
 
-/* Writes *found_inf (a device float32) from what the last scan of the list in stream order saw, noted values included, by the same
- * rules as the options. */
+/* Writes *found_inf (a device float32; null: nothing is written) from what the last scan of the list in stream order saw and the
+ * values noted by now, by the same rules as the options. Then noted values are forgotten. */
 int finitude_cuda_found_inf(finitude_cuda_list* list, void* stream, float* found_inf, uint32_t keep_larger, uint32_t count_noted);
 
 /* Reads pinned memory: makes no CUDA call and never waits. */
 int finitude_cuda_poll(finitude_cuda_list* list, uint64_t ticket, finitude_cuda_summary* summary);
 /* Waits until the scan is done (by one event), then as poll. Not for scans captured into a graph. */
 int finitude_cuda_wait(finitude_cuda_list* list, uint64_t ticket, finitude_cuda_summary* summary);
+/* Asks the device without waiting: OK (the list's last launch outside of graphs is done), NOT_READY or DEVICE (it will never be). */
+int finitude_cuda_query(finitude_cuda_list* list);
 /* Copies what a finished scan found in its first `count` tensors; waits for the copy. For the rare bad step. LOST after
  * FINITUDE_CUDA_ROWS later scans. */
 int finitude_cuda_fetch(finitude_cuda_list* list, uint64_t ticket, finitude_cuda_health* health, uint32_t count);

@@ -2,18 +2,21 @@
 
 import torch
 
-from . import _native, discover
+from . import _native, discover, ranks
 from .errors import NonFiniteError
 from .report import number
 
 # Their fused kernels leave a step out where `found_inf` is 1. A subclass may not.
 _FLAGGED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
+LIMIT_S = 60  # how long the end of the program waits for the GPU
 NO_SECOND_RUN = "a second run does not read tensors on a GPU"
 
 
 def register(session, optimizer):
     """Has the parameters on a GPU watched, or notes why not."""
     kind = type(optimizer)
+    if ranks.several() and session.config.on_alarm in ("skip", "rollback"):
+        _native.set_device_policy("stop")  # a loss that is bad on one rank only must not have that rank leave the step out
     _native.register_device(optimizer, kind in _FLAGGED, kind is torch.optim.SGD)
     if not _native.has_device_library() and any(p.device.type == "cuda" for p in discover.parameters(optimizer)):
         session.not_watched(session.device_library or "gradients on the GPU")
@@ -54,6 +57,8 @@ def told(session, optimizer, late):
     ordinal = alarm.pop("optimizer_ordinal")
     session.report.add_alarm(alarm)
     action = session.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])
+    parameters = discover.parameters(optimizer) if optimizer is not None else []
+    action = ranks.may_do_alone(action, alarm, lambda: [parameters[i] for i, *_ in late["gradients"] if parameters])
     ends = action in ("stop", "raise")
     left_out = "the step was left out" if late["left_out"] else "reported, the step is applied"
     alarm["action"] = "stopped" if ends else left_out
@@ -70,6 +75,7 @@ def told(session, optimizer, late):
 def finish(session):
     """The program ends: the verdicts that are still under way, and what was not watched."""
     session.ending = True
-    _native.finish_late()
+    if left := _native.finish_late(LIMIT_S):
+        session.not_watched(f"the verdicts of the last {left} steps on the GPU, which did not come within {LIMIT_S} s")
     if trouble := _native.device_trouble():
         session.not_watched(trouble)

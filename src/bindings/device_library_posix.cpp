@@ -27,6 +27,7 @@ std::string load_device_api(const std::string& path, DeviceApi* api) {
   get(found.found_inf, "finitude_cuda_found_inf");
   get(found.poll, "finitude_cuda_poll");
   get(found.wait, "finitude_cuda_wait");
+  get(found.query, "finitude_cuda_query");
   get(found.fetch, "finitude_cuda_fetch");
   get(found.capturing, "finitude_cuda_capturing");
   get(found.why, "finitude_cuda_why");

@@ -17,6 +17,7 @@ struct DeviceApi {
   decltype(&finitude_cuda_found_inf) found_inf;
   decltype(&finitude_cuda_poll) poll;
   decltype(&finitude_cuda_wait) wait;
+  decltype(&finitude_cuda_query) query;
   decltype(&finitude_cuda_fetch) fetch;
   decltype(&finitude_cuda_capturing) capturing;
   decltype(&finitude_cuda_why) why;

@@ -2,6 +2,9 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <chrono>
+#include <thread>
+
 #include "bindings/gate_cuda_torch.h"
 #include "bindings/gate_parts_torch.h"
 #include "bindings/live_torch.h"
@@ -35,9 +38,17 @@ void define_device(py::module_& m) {
   m.def("is_on_device", [](py::handle t) {
     return THPVariable_Check(t.ptr()) && is_watched_device(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl());
   });
-  // finish_late(): waits for the verdicts of all steps; what on_late raises is raised here.
-  m.def("finish_late", [] {
-    if (!tell_all_late()) throw py::error_already_set();
+  // finish_late(limit_s): the verdicts of all steps, as they come; what on_late raises is raised here. Returns how many steps' did
+  // not: the program ends, and a device that hangs must not keep it.
+  m.def("finish_late", [](double limit_s) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
+    for (;;) {
+      if (!tell_all_late()) throw py::error_already_set();
+      const std::size_t left = steps_under_way();
+      if (left == 0 || std::chrono::steady_clock::now() >= end) return left;
+      const py::gil_scoped_release others_run;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   });
   m.def("late_steps", [](py::handle o) {
     const OptimizerEntry& entry = entry_of(o);

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -22,7 +23,9 @@ DeviceSettings& device_settings() {
 
 namespace {
 
-// The stream that PyTorch would launch on now. c10::Stream tells its handle since torch 2.12; before, a C function of libtorch_cuda does.
+c10::Stream torch_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
+
+// c10::Stream tells its handle since torch 2.12; before, a C function of libtorch_cuda does, for the current stream only.
 template <typename Stream>
 void* handle_of(const Stream& stream) {
   if constexpr (requires { stream.native_handle(); }) {
@@ -31,7 +34,9 @@ void* handle_of(const Stream& stream) {
     using Current = int (*)(std::int32_t, void**);
     static const auto current = reinterpret_cast<Current>(find_symbol("aoti_torch_get_current_cuda_stream"));
     void* handle = nullptr;
-    if (current == nullptr || current(stream.device_index(), &handle) != 0) throw std::runtime_error("no current stream");
+    if (stream != torch_stream(stream.device()) || current == nullptr || current(stream.device_index(), &handle) != 0) {
+      throw std::runtime_error("no handle of this stream");
+    }
     return handle;
   }
 }
@@ -75,6 +80,7 @@ DeviceGate::Part* part_on(DeviceGate& gate, c10::Device device) {
   }
   DeviceGate::Part part;
   part.device = device;
+  const OnDevice on(device);
   const int status = device_settings().api.open(device.has_index() ? device.index() : 0, &part.list);
   if (status != FINITUDE_CUDA_OK) {
     device_failed(gate, nullptr);
@@ -92,29 +98,89 @@ DeviceGate::Seen seen_of(const at::Tensor& gradient) {
 
 void* current_stream(c10::Device device) {
   if (device.is_cpu()) return nullptr;
-  return handle_of(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  return handle_of(torch_stream(device));
+}
+
+void make_room(DeviceGate& gate, DeviceGate::Part& part) {
+  const DeviceApi& api = device_settings().api;
+  const auto is_needed = [&part](std::uint64_t ticket) { return part.newest + 1 - ticket >= FINITUDE_CUDA_RING; };
+  for (DeviceGate::Late& late : gate.late) {
+    finitude_cuda_summary flag{};
+    if (late.flag_list == part.list && is_needed(late.flag_ticket)) {
+      const OnDevice on(part.device);
+      late.foreign_is_set = api.wait(part.list, late.flag_ticket, &flag) == FINITUDE_CUDA_OK && flag.value > 0;
+      late.flag_list = nullptr;
+    }
+    for (DeviceGate::Late::Scan& scan : late.scans) {
+      if (scan.known || scan.list != part.list || !is_needed(scan.ticket)) continue;
+      const OnDevice on(part.device);
+      if (api.wait(scan.list, scan.ticket, &scan.summary) != FINITUDE_CUDA_OK) continue;
+      scan.bad = bad_tensors(scan, scan.summary);
+      scan.known = true;
+    }
+  }
+}
+
+std::vector<DeviceGate::BadTensor> bad_tensors(const DeviceGate::Late::Scan& scan, const finitude_cuda_summary& summary) {
+  if (scan.known) return scan.bad;
+  std::vector<DeviceGate::BadTensor> bad;
+  if (summary.bad_tensors == 0) return bad;
+  std::vector<finitude_cuda_health> rows(scan.indices.size());
+  const OnDevice on(scan.device);
+  if (device_settings().api.fetch(scan.list, scan.ticket, rows.data(), static_cast<std::uint32_t>(rows.size())) == FINITUDE_CUDA_OK) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if ((rows[i].nan | rows[i].pos_inf | rows[i].neg_inf) != 0) bad.push_back({scan.indices[i], rows[i]});
+    }
+  } else if (summary.first_bad < scan.indices.size()) {
+    bad.push_back({scan.indices[summary.first_bad], {summary.nan, summary.pos_inf, summary.neg_inf, summary.absmax, summary.sum_sq}});
+  }
+  return bad;
+}
+
+ValueRead read_flag(DeviceGate& gate, const at::Tensor& flag) {
+  ValueRead read;
+  finitude_cuda_tensor memory;
+  for (DeviceGate::Part& part : gate.parts) {
+    if (part.device != flag.device() || flag.numel() != 1 || !stretch_of(flag, &memory)) continue;
+    make_room(gate, part);
+    const OnDevice on(part.device);
+    if (device_settings().api.scan_value(part.list, current_stream(part.device), &memory, &read.ticket) != FINITUDE_CUDA_OK) continue;
+    part.newest = read.ticket;
+    read.list = part.list;
+    break;
+  }
+  return read;
 }
 
 void device_failed(DeviceGate& gate, const finitude_cuda_list* list) {
   gate.in_order = false;
   if (device_settings().trouble.empty()) {
-    device_settings().trouble = "gradients on the GPU: " + std::string(device_settings().api.why(list));
+    const std::string why = device_settings().api.why(list);
+    device_settings().trouble = "gradients on the GPU: " + (why.empty() ? "a verdict was lost" : why);
   }
 }
 
 bool scan_part(DeviceGate& gate, DeviceGate::Part& part, const finitude_cuda_options& options) {
   const DeviceApi& api = device_settings().api;
+  make_room(gate, part);
+  const OnDevice on(part.device);
   void* stream = current_stream(part.device);
   int status = api.set(part.list, part.tensors.data(), static_cast<std::uint32_t>(part.tensors.size()), stream);
   if (status == FINITUDE_CUDA_OK) status = api.scan(part.list, stream, &options, &part.ticket);
-  if (status == FINITUDE_CUDA_OK) return true;
+  if (status == FINITUDE_CUDA_OK) {
+    part.newest = part.ticket;
+    return true;
+  }
   device_failed(gate, part.list);
   return false;
 }
 
 DeviceGate::~DeviceGate() {
   Py_XDECREF(flag_object);
-  for (Part& part : parts) device_settings().api.close(part.list);
+  for (Part& part : parts) {
+    const OnDevice on(part.device);
+    device_settings().api.close(part.list);
+  }
 }
 
 void DeviceGate::begin() {
@@ -141,6 +207,21 @@ bool DeviceGate::take(std::uint32_t index, const at::Tensor& gradient) {
   part->indices.push_back(index);
   ++taken;
   return true;
+}
+
+std::size_t steps_under_way() {
+  std::size_t steps = 0;
+  for (const auto& entry : live().optimizers) {
+    if (!entry->device) continue;
+    DeviceGate& gate = *entry->device;
+    for (const DeviceGate::Part& part : gate.parts) {
+      const OnDevice on(part.device);
+      const int status = gate.in_order && !gate.late.empty() ? device_settings().api.query(part.list) : FINITUDE_CUDA_OK;
+      if (status == FINITUDE_CUDA_DEVICE) device_failed(gate, part.list);
+    }
+    if (gate.in_order) steps += gate.late.size();
+  }
+  return steps;
 }
 
 std::string open_device_library(const std::string& path, const std::string& device_type) {
@@ -182,6 +263,7 @@ void register_device(OptimizerEntry& entry, bool takes_flag, bool sgd) {
   if (!entry.device->in_order || entry.device->flag.defined() || !takes_flag || entry.device->parts.size() != 1) return;
   entry.device->flag = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(entry.device->parts[0].device));
   entry.device->flag_object = THPVariable_Wrap(entry.device->flag);
+  if (!entry.device->flag.device().is_cpu()) entry.device->flag_stream = torch_stream(entry.device->flag.device()).id();
 }
 
 void leave_devices(bool forget) noexcept {
@@ -202,6 +284,14 @@ void leave_devices(bool forget) noexcept {
 
 namespace {
 
+// The stream that `root` was computed on. It need not be the current one, as backward waits for it by itself.
+void* stream_of(const at::Tensor& root) {
+  if (root.device().is_cpu()) return nullptr;
+  const auto node = root.grad_fn();  // a shared or an intrusive pointer, by the version of torch
+  const std::optional<c10::Stream> of_forward = node ? node->stream() : std::nullopt;
+  return handle_of(of_forward && of_forward->device() == root.device() ? *of_forward : torch_stream(root.device()));
+}
+
 void scan_root(const at::Tensor& root, LossNote* note) {
   constexpr std::int64_t kMost = 65536;  // one block reads it
   finitude_cuda_tensor tensor;
@@ -210,13 +300,16 @@ void scan_root(const at::Tensor& root, LossNote* note) {
     if (!entry->device || !entry->device->in_order || PyWeakref_GetObject(entry->ref) != entry->self) continue;
     for (DeviceGate::Part& part : entry->device->parts) {
       if (part.device != root.device() || note->device.count == note->device.of.size()) continue;
-      void* stream = current_stream(part.device);
+      make_room(*entry->device, part);
+      const OnDevice on(part.device);
+      void* stream = stream_of(root);
       if (device_settings().api.capturing(root.device().has_index() ? root.device().index() : 0, stream) != 0) return;
       std::uint64_t ticket = 0;
       if (device_settings().api.scan_value(part.list, stream, &tensor, &ticket) != FINITUDE_CUDA_OK) {
         device_failed(*entry->device, part.list);
         continue;
       }
+      part.newest = ticket;
       note->device.of[note->device.count++] = {entry.get(), ticket};
       note->device.pending = true;
     }
@@ -242,6 +335,7 @@ void resolve_losses(OptimizerEntry& entry, bool wait) {
       for (DeviceGate::Part& part : entry.device->parts) {
         finitude_cuda_summary summary{};
         const auto read = wait ? api.wait : api.poll;
+        const OnDevice on(part.device);
         if (read(part.list, note.device.of[i].number, &summary) != FINITUDE_CUDA_OK) continue;
         note.bad = summary.bad_tensors != 0;
         note.value = summary.value;
@@ -307,11 +401,11 @@ void scan_before_clip(const std::vector<Owned>& found, PyObject* norm) {
     bool ok = gate.in_order && !gate.unfit && !is_device_capturing(gate);
     for (DeviceGate::Part& part : gate.parts) {
       finitude_cuda_options options{};
-      options.clear_noted = 1;
+      // Noted losses stay: the step, which may scan again, is where they count.
       if (norm_device == part.device) options.unless_finite = norm_memory;
       ok = ok && scan_part(gate, part, options);
     }
-    gate.clip_by_norm = norm_device.has_value();
+    gate.norm_on = norm_device;
     if (ok) live().counters.gradients_scanned += gate.taken;
     else gate.seen.clear();
   }

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,11 @@ struct DeviceGate {
     std::vector<finitude_cuda_tensor> tensors;
     std::vector<std::uint32_t> indices;  // of the parameters, one per tensor
     std::uint64_t ticket = 0;            // of the last scan
+    std::uint64_t newest = 0;            // of the last scan or value
+  };
+  struct BadTensor {  // what a gradient held that was found bad
+    std::uint32_t index;
+    finitude_cuda_health health;
   };
   struct Seen {  // a gradient as it was when clipping was about to rewrite it, or had done so
     const c10::TensorImpl* grad = nullptr;
@@ -47,9 +53,14 @@ struct DeviceGate {
   };
   struct Late {  // a step whose verdict nobody waited for
     struct Scan {
+      c10::Device device;
       finitude_cuda_list* list;
       std::uint64_t ticket;
       std::vector<std::uint32_t> indices;
+      bool by_norm;         // read only where the norm was not finite
+      bool known = false;   // read early, as its place in the ring was needed:
+      finitude_cuda_summary summary = {};
+      std::vector<BadTensor> bad = {};
     };
     struct Loss {
       std::uint64_t ticket;
@@ -58,14 +69,17 @@ struct DeviceGate {
     std::uint64_t step = 0;
     double lr = 0;
     decide::Way way = decide::Way::kWatch;
-    bool loss_counted = false, foreign_flag = false, by_norm = false;
+    bool loss_counted = false, foreign_flag = false;
+    std::uint64_t flag_ticket = 0;  // on the list of flag_list: what another's flag held, where ours was not joined to it
+    finitude_cuda_list* flag_list = nullptr;
+    bool foreign_is_set = false;    // that, read early
     std::vector<Scan> scans;
     std::vector<Loss> losses;  // on the list of scans[0]
   };
 
   std::vector<Part> parts;
   std::vector<Seen> seen;        // by parameter index; empty: nothing was clipped in this window
-  bool clip_by_norm = false;     // those of `seen` were read only if their norm is not finite
+  std::optional<c10::Device> norm_on;  // those of `seen` on this device were read only if their norm is not finite
   bool takes_flag = false;       // a class whose kernels leave the step out where found_inf is 1
   bool sgd = false;              // needs state only where it has momentum
   bool unfit = false;            // some gradient has no memory that can be scanned as one stretch
@@ -73,6 +87,7 @@ struct DeviceGate {
   bool in_order = true;          // the library has not failed
   std::uint32_t taken = 0;       // gradients of this walk
   at::Tensor flag;               // found_inf: 0-dim float32 on the device of parts[0]
+  c10::StreamId flag_stream = 0; // that used it last
   PyObject* flag_object = nullptr;
   bool flag_is_set = false;      // the optimizer has it as its attribute
   std::vector<char> has_state;   // by parameter index: seen to have state, while `state` and its size are these

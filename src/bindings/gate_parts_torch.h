@@ -1,6 +1,9 @@
 // What the files of the device gate share.
 #pragma once
 
+#include <c10/core/DeviceGuard.h>
+
+#include <optional>
 #include <string>
 
 #include "bindings/device_library_posix.h"
@@ -20,14 +23,42 @@ struct DeviceSettings {
 };
 
 DeviceSettings& device_settings();
+
+// Torch's own guard around calls of the library: going back to a device that has no context yet, it makes none there, as
+// cudaSetDevice would. Throws nothing: where CUDA has failed, the library's call says so.
+class OnDevice {
+ public:
+  explicit OnDevice(c10::Device device) noexcept {
+    try {
+      guard_.emplace(device);
+    } catch (const std::exception&) {
+    }
+  }
+
+ private:
+  std::optional<c10::DeviceGuard> guard_;
+};
+
 void* current_stream(c10::Device device);
+// Before a call that gives out a ticket on this list: a verdict that nobody has read yet must not lose its place in the ring.
+void make_room(DeviceGate& gate, DeviceGate::Part& part);
 // The library failed: this optimizer's device part is not looked at any more.
 void device_failed(DeviceGate& gate, const finitude_cuda_list* list);
+// Has one real on the device read into the ring, as a value noted on a list of its device. Null list: it cannot be.
+struct ValueRead {
+  finitude_cuda_list* list = nullptr;
+  std::uint64_t ticket = 0;
+};
+ValueRead read_flag(DeviceGate& gate, const at::Tensor& flag);
+// The bad ones of a scan that is done; only the first where later scans wrote over the rest.
+std::vector<DeviceGate::BadTensor> bad_tensors(const DeviceGate::Late::Scan& scan, const finitude_cuda_summary& summary);
 bool scan_part(DeviceGate& gate, DeviceGate::Part& part, const finitude_cuda_options& options);
 // Is the current stream of one of the devices being captured into a graph? Notes that it was left alone.
 bool is_device_capturing(DeviceGate& gate);
 void take_flag_off(OptimizerEntry& entry) noexcept;
-// Waits for the verdicts of every optimizer and tells them; on_late gets None for an optimizer that is gone. False: it raised.
+// Tells what is known of every optimizer's steps; on_late gets None for an optimizer that is gone. False: it raised.
 bool tell_all_late();
+// Steps whose verdict is still under way on a device that works.
+std::size_t steps_under_way();
 
 }  // namespace finitude::bindings

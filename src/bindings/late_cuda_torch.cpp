@@ -1,5 +1,7 @@
 // How a step on a device is decided: which way it can be left out, the optimizer's flag, and the verdict that comes later.
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
+#include <pybind11/pybind11.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -15,6 +17,8 @@ namespace {
 
 // The host may be this many steps ahead of the verdicts before it waits for one: their places in the ring are reused.
 constexpr std::size_t kMostLate = 16;
+
+using BadTensor = DeviceGate::BadTensor;
 
 PyObject* interned(const char* text) { return PyUnicode_InternFromString(text); }
 
@@ -110,56 +114,69 @@ std::uint32_t devices_in_use(const DeviceGate& gate) {
       std::count_if(gate.parts.begin(), gate.parts.end(), [](const DeviceGate::Part& p) { return !p.tensors.empty(); }));
 }
 
-// What each bad tensor of a scan held; only the first one where later scans wrote over the rest.
-struct BadTensor {
-  std::uint32_t index;
-  finitude_cuda_health health;
-};
-
-std::vector<BadTensor> bad_tensors(finitude_cuda_list* list, std::uint64_t ticket, const std::vector<std::uint32_t>& indices,
-                                   const finitude_cuda_summary& summary) {
-  std::vector<BadTensor> bad;
-  if (summary.bad_tensors == 0) return bad;
-  std::vector<finitude_cuda_health> rows(indices.size());
-  if (device_settings().api.fetch(list, ticket, rows.data(), static_cast<std::uint32_t>(rows.size())) == FINITUDE_CUDA_OK) {
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      if ((rows[i].nan | rows[i].pos_inf | rows[i].neg_inf) != 0) bad.push_back({indices[i], rows[i]});
-    }
-  } else if (summary.first_bad < indices.size()) {
-    bad.push_back({indices[summary.first_bad], {summary.nan, summary.pos_inf, summary.neg_inf, summary.absmax, summary.sum_sq}});
+// Lets the device get there while other threads of the program run: a data loader's, which pins memory, has work to do meanwhile.
+void wait_without_gil(DeviceGate& gate) {
+  struct Scan {
+    c10::Device device;
+    finitude_cuda_list* list;
+    std::uint64_t ticket;
+  };
+  std::vector<Scan> scans;
+  for (const DeviceGate::Part& part : gate.parts) {
+    if (!part.tensors.empty()) scans.push_back({part.device, part.list, part.ticket});
   }
-  return bad;
+  const pybind11::gil_scoped_release others_run;
+  for (const Scan& scan : scans) {
+    finitude_cuda_summary unused{};
+    const OnDevice on(scan.device);
+    device_settings().api.wait(scan.list, scan.ticket, &unused);
+  }
 }
 
-// The host waits for the device, and everything is as it would be on the CPU.
-void wait_for_verdict(OptimizerEntry& entry, WindowVerdict* verdict, bool by_norm) {
-  DeviceGate& gate = *entry.device;
+// The host waits for the device, and everything is as it would be on the CPU. `flag`: another's, read with the gradients.
+void wait_for_verdict(OptimizerEntry& entry, WindowVerdict* verdict, bool from_clip, const ValueRead& flag) {
+  const std::shared_ptr<DeviceGate> kept = entry.device;
+  DeviceGate& gate = *kept;
   const DeviceApi& api = device_settings().api;
-  bool read = false;
+  wait_without_gil(gate);
+  bool norm_not_finite = false;
   for (DeviceGate::Part& part : gate.parts) {
     if (part.tensors.empty()) continue;
     finitude_cuda_summary summary{};
+    const OnDevice on(part.device);
     if (api.wait(part.list, part.ticket, &summary) != FINITUDE_CUDA_OK) {
       device_failed(gate, part.list);
       continue;
     }
     for (const std::uint32_t index : part.indices) entry.marks[index].state = GradMark::kClean;
-    for (const BadTensor& bad : bad_tensors(part.list, part.ticket, part.indices, summary)) {
+    for (const BadTensor& bad : bad_tensors({part.device, part.list, part.ticket, part.indices, false}, summary)) {
       entry.marks[bad.index].state = bad.health.nan != 0 ? GradMark::kNaN : GradMark::kInfinite;
     }
-    read = read || summary.skipped == 0;
+    norm_not_finite = norm_not_finite || (from_clip && gate.norm_on == part.device && summary.skipped == 0);
     verdict->bad_gradients += summary.bad_tensors;
     verdict->grad_absmax = std::max(verdict->grad_absmax, summary.absmax);
   }
   gate.absmax = verdict->grad_absmax;
-  entry.norm_overflow = entry.norm_overflow || (by_norm && read && verdict->bad_gradients == 0);
+  entry.norm_overflow = entry.norm_overflow || (norm_not_finite && verdict->bad_gradients == 0);
   resolve_losses(entry, true);
+  finitude_cuda_summary summary{};
+  verdict->scaler_skip = flag.list != nullptr && api.wait(flag.list, flag.ticket, &summary) == FINITUDE_CUDA_OK && summary.value > 0;
 }
 
 std::size_t gated_optimizers() {
   std::size_t n = 0;
   for (const auto& entry : live().optimizers) n += entry->device != nullptr && PyWeakref_GetObject(entry->ref) == entry->self;
   return n;
+}
+
+// The allocator gives the flag's memory away only when the streams that use it have passed.
+void note_stream(DeviceGate& gate) {
+  const c10::Device device = gate.flag.device();
+  if (device.is_cpu()) return;
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  if (stream.id() == gate.flag_stream) return;
+  gate.flag_stream = stream.id();
+  gate.flag.record_stream(stream);
 }
 
 bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late) {
@@ -187,10 +204,11 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
     facts.every_state_exists = groups.with_state;
   }
   float* flag = gate.flag.defined() ? static_cast<float*>(gate.flag.data_ptr()) : nullptr;
+  at::Tensor foreign;
   if (there != nullptr && there != gate.flag_object) {
     facts.has_foreign_flag = true;
     if (THPVariable_Check(there)) {
-      const at::Tensor& t = THPVariable_Unpack(there);
+      const at::Tensor& t = foreign = THPVariable_Unpack(there);
       facts.foreign_flag_fits = t.dim() == 0 && t.scalar_type() == at::kFloat && t.device() == gate.parts.front().device;
       if (facts.foreign_flag_fits) flag = static_cast<float*>(t.data_ptr());
     }
@@ -208,8 +226,9 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
   for (DeviceGate::Part& part : gate.parts) {
     if (part.tensors.empty()) continue;
     if (from_clip) {
-      if (way != decide::Way::kFlag) continue;
-      if (api.found_inf(part.list, current_stream(part.device), flag, 0, counted ? 1 : 0) == FINITUDE_CUDA_OK) continue;
+      const OnDevice on(part.device);
+      float* const to = way == decide::Way::kFlag ? flag : nullptr;
+      if (api.found_inf(part.list, current_stream(part.device), to, 0, counted ? 1 : 0) == FINITUDE_CUDA_OK) continue;
       device_failed(gate, part.list);
     } else {
       finitude_cuda_options options{};
@@ -224,29 +243,33 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
     return false;
   }
   if (!from_clip) live().counters.gradients_scanned += gate.taken;
-  const bool by_norm = from_clip && gate.clip_by_norm;
+  // Where our flag is not joined to a GradScaler's, what that one holds tells an overflow of the scale from a bad gradient.
+  const ValueRead flag_read = foreign.defined() && !joint ? read_flag(gate, foreign) : ValueRead();
   gate.seen.clear();
   if (way == decide::Way::kWait) {
-    wait_for_verdict(entry, verdict, by_norm);
+    wait_for_verdict(entry, verdict, from_clip, flag_read);
     return false;
   }
   if (way == decide::Way::kFlag && !joint && there != gate.flag_object) {
     if (PyObject_SetAttrString(entry.self, "found_inf", gate.flag_object) != 0) {  // an optimizer that takes no attributes
       PyErr_Clear();
-      wait_for_verdict(entry, verdict, by_norm);
+      wait_for_verdict(entry, verdict, from_clip, flag_read);
       return false;
     }
   }
   gate.flag_is_set = way == decide::Way::kFlag && !joint;
+  if (gate.flag_is_set) note_stream(gate);
   DeviceGate::Late late;
   late.step = entry.step;
   late.lr = entry.lr;
   late.way = way;
   late.loss_counted = counted;
   late.foreign_flag = joint;
-  late.by_norm = by_norm;
+  late.flag_list = flag_read.list;
+  late.flag_ticket = flag_read.ticket;
   for (const DeviceGate::Part& part : gate.parts) {
-    if (!part.tensors.empty()) late.scans.push_back({part.list, part.ticket, part.indices});
+    if (part.tensors.empty()) continue;
+    late.scans.push_back({part.device, part.list, part.ticket, part.indices, from_clip && gate.norm_on == part.device});
   }
   for (LossNote& note : live().losses) {
     if (!note.device.pending || note.serial <= entry.window_start || note.in_closure) continue;
@@ -299,6 +322,7 @@ bool is_device_capturing(DeviceGate& gate) {
   DeviceSettings& settings = device_settings();
   for (const DeviceGate::Part& part : gate.parts) {
     const int device = part.device.has_index() ? part.device.index() : 0;
+    const OnDevice on(part.device);
     if (settings.api.capturing(device, current_stream(part.device)) == 0) continue;
     if (!settings.captures_told && settings.trouble.empty()) settings.trouble = "steps captured into a CUDA graph, and their replays";
     settings.captures_told = true;
@@ -322,13 +346,14 @@ bool settle_device(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_la
 bool tell_all_late() {
   for (std::size_t i = 0; i < live().optimizers.size(); ++i) {  // optimizers that are gone too
     OptimizerEntry& entry = *live().optimizers[i];
-    if (entry.device && !tell_late(entry, true)) return false;
+    if (entry.device && !tell_late(entry, false)) return false;
   }
   return true;
 }
 
 bool tell_late(OptimizerEntry& entry, bool wait) {
-  DeviceGate& gate = *entry.device;
+  const std::shared_ptr<DeviceGate> kept = entry.device;  // what is called below may end the watching
+  DeviceGate& gate = *kept;
   const DeviceApi& api = device_settings().api;
   while (!gate.late.empty()) {
     const DeviceGate::Late& front = gate.late.front();
@@ -338,11 +363,12 @@ bool tell_late(OptimizerEntry& entry, bool wait) {
     facts.loss_counted = front.loss_counted;
     std::vector<BadTensor> bad;
     double absmax = 0, loss = 0;
-    bool noted_bad = false, was_read = false;
+    bool noted_bad = false;
     std::uint32_t micro_batch = 0;
     for (const DeviceGate::Late::Scan& scan : front.scans) {
-      finitude_cuda_summary summary{};
-      const int status = read(scan.list, scan.ticket, &summary);
+      finitude_cuda_summary summary = scan.summary;
+      const OnDevice on(scan.device);
+      const int status = scan.known ? FINITUDE_CUDA_OK : read(scan.list, scan.ticket, &summary);
       if (status == FINITUDE_CUDA_NOT_READY) return true;
       if (status != FINITUDE_CUDA_OK) {
         device_failed(gate, scan.list);
@@ -351,9 +377,9 @@ bool tell_late(OptimizerEntry& entry, bool wait) {
       facts.bad_tensors += summary.bad_tensors;
       facts.foreign_flag = facts.foreign_flag || (front.foreign_flag && summary.found_inf_before > 0);
       noted_bad = noted_bad || summary.noted_bad != 0;
-      was_read = was_read || summary.skipped == 0;
+      facts.norm_not_finite = facts.norm_not_finite || (scan.by_norm && summary.skipped == 0);
       absmax = std::max(absmax, summary.absmax);
-      for (const BadTensor& b : bad_tensors(scan.list, scan.ticket, scan.indices, summary)) bad.push_back(b);
+      for (const BadTensor& b : bad_tensors(scan, summary)) bad.push_back(b);
     }
     for (const DeviceGate::Late::Loss& l : front.losses) {
       finitude_cuda_summary summary{};
@@ -365,7 +391,10 @@ bool tell_late(OptimizerEntry& entry, bool wait) {
       }
       facts.loss_bad = facts.loss_bad || is_bad;
     }
-    facts.norm_not_finite = front.by_norm && was_read;
+    finitude_cuda_summary flag{};
+    const int flag_status = front.flag_list != nullptr ? read(front.flag_list, front.flag_ticket, &flag) : FINITUDE_CUDA_OK;
+    if (flag_status == FINITUDE_CUDA_NOT_READY) return true;
+    facts.foreign_flag = facts.foreign_flag || front.foreign_is_set || (flag_status == FINITUDE_CUDA_OK && flag.value > 0);
     const decide::LateVerdict verdict = decide::judge_late(facts);
     const DeviceGate::Late late = front;
     gate.late.pop_front();

@@ -182,6 +182,17 @@ void leave_out(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, s
   close_window(entry);
 }
 
+// A GradScaler has found an overflow: normal work. Its flag keeps the step from being applied.
+PyObject* leave_to_scaler(OptimizerEntry& entry) {
+  ++live().counters.scaler_skips;
+  record_step(entry, {}, entry.lr, record::kStepScalerSkip);
+  PyObject* r = call_cold("on_scaler_skip", entry.self);
+  if (r == nullptr) return nullptr;
+  Py_DECREF(r);
+  close_window(entry);
+  Py_RETURN_NONE;
+}
+
 // The arguments with the closure replaced by one that judges what it evaluated.
 PyObject* begin_closure(OptimizerEntry& entry, PyObject* args, PyObject* kwargs) {
   PyObject* r = call_cold("on_closure", entry.self, args, kwargs);
@@ -224,20 +235,13 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     Py_RETURN_NONE;
   }
   if (entry->device && !tell_late(*entry, false)) return nullptr;  // an earlier step was bad, and the policy ends the program
-  if (!entry->device && is_found_inf(optimizer)) {
-    ++l.counters.scaler_skips;
-    record_step(*entry, {}, entry->lr, record::kStepScalerSkip);
-    PyObject* r = call_cold("on_scaler_skip", optimizer);
-    if (r == nullptr) return nullptr;
-    Py_DECREF(r);
-    close_window(*entry);
-    Py_RETURN_NONE;
-  }
+  if (!entry->device && is_found_inf(optimizer)) return leave_to_scaler(*entry);
   WindowVerdict verdict;
   if (!judge_window(*entry, &verdict, l.closure_depth == 0)) {
     switch_off("param_groups could not be read");
     Py_RETURN_NONE;
   }
+  if (verdict.scaler_skip) return leave_to_scaler(*entry);
   const double lr = group_lr(optimizer, entry->lr);
   if (verdict.needs_cold || l.closure_depth > 0) {
     PyObject* r = call_cold("on_window", optimizer);

@@ -326,6 +326,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
   if (device != nullptr) {
     settle_device(entry, verdict, may_be_late && !rare && !bad_loss && verdict->bad_gradients == 0);
     look_at_losses();
+    verdict->scaler_skip = verdict->scaler_skip && !bad_loss;
   }
   const bool zero = loss_set && verdict->bad_gradients == 0 && verdict->grad_absmax == 0 && !verdict->late && !verdict->unknown;
   const bool news = zero && entry.had_gradient && !entry.vanished;

@@ -11,6 +11,7 @@ struct WindowVerdict {
   std::uint32_t bad_gradients = 0;
   std::uint32_t laundered = 0;      // bad after backward, finite now because the script zeroed or replaced them
   bool late = false;                // what the device found will be known later
+  bool scaler_skip = false;         // a GradScaler's flag on the device is set, and no loss is bad
   bool unknown = false;             // what lies on a device was not looked at
   std::uint32_t clamped = 0;        // infinite after backward, finite but not zero now
 };

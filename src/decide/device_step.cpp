@@ -20,6 +20,8 @@ LateVerdict judge_late(const LateFacts& facts) noexcept {
   verdict.norm_overflow = facts.norm_not_finite && !bad_gradient;
   if (facts.way == Way::kFlag) {
     verdict.left_out = bad_gradient || facts.foreign_flag || (facts.loss_counted && facts.loss_bad);
+  } else {
+    verdict.left_out = facts.foreign_flag;  // the kernel obeys the scaler's flag without us
   }
   // "a GradScaler skip with a finite unscaled loss, Inf or NaN gradients: normal". "A non-finite unscaled loss alarms at once".
   if (facts.foreign_flag && !facts.loss_bad) {

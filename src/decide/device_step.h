@@ -48,7 +48,7 @@ struct LateVerdict {
   Kind kind = Kind::kHealthy;
   SinkKind sink = SinkKind::kGradient;  // kAlarm
   bool harmless = false;                // kAlarm: only the loss is bad
-  bool left_out = false;                // the optimizer's kernel did not apply the step
+  bool left_out = false;                // the optimizer's kernel did not apply the step: by our flag, or by a GradScaler's
   bool norm_overflow = false;           // advisory: every gradient was finite, their norm was not
 };
 

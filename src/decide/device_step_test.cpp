@@ -92,6 +92,17 @@ TEST(LateVerdict, AScalersOwnSkipIsNormalUnlessTheLossIsBad) {
   EXPECT_TRUE(v.left_out);
 }
 
+TEST(LateVerdict, AScalersFlagLeavesOutAStepThatIsOnlyWatched) {
+  LateFacts facts;
+  facts.way = Way::kWatch;
+  facts.bad_tensors = 1;
+  facts.foreign_flag = true;
+  EXPECT_EQ(judge_late(facts).kind, LateVerdict::Kind::kScalerSkip);
+  facts.loss_bad = true;
+  EXPECT_EQ(judge_late(facts).kind, LateVerdict::Kind::kAlarm);
+  EXPECT_TRUE(judge_late(facts).left_out);
+}
+
 TEST(LateVerdict, HealthyAndOverflowedNorm) {
   LateFacts facts;
   EXPECT_EQ(judge_late(facts).kind, LateVerdict::Kind::kHealthy);

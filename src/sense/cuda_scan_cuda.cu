@@ -90,7 +90,7 @@ class OnDevice {
   bool changed_ = false;
 };
 
-// Allocations on this thread do not spoil a capture that another stream is in.
+// What allocates or waits, and asks after events, on this thread does not spoil a capture that another stream is in.
 class BesideCapture {
  public:
   BesideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -175,7 +175,10 @@ int upload(finitude_cuda_list* list, bool owners_too, cudaStream_t stream) {
   Staging& staging = list->stagings[list->next_staging];
   list->next_staging = (list->next_staging + 1) % kStagings;
   // Only where the host is kStagings uploads ahead of the device.
-  if (staging.used) FINITUDE_TRY(list, cudaEventSynchronize(staging.copied));
+  if (staging.used) {
+    const BesideCapture beside;
+    FINITUDE_TRY(list, cudaEventSynchronize(staging.copied));
+  }
   const std::size_t items = list->plan.items().size() * sizeof(multi::Item);
   const std::size_t owners = list->plan.owners().size() * sizeof(std::uint32_t);
   std::memcpy(staging.bytes, list->plan.items().data(), items);
@@ -203,6 +206,7 @@ int open_list(finitude_cuda_list* list) {
   constexpr std::size_t kRing = multi::Tickets::kSlots * kEntryBytes;
   const OnDevice on(list->device);
   const BesideCapture beside;
+  FINITUDE_TRY(list, multi::load_kernels());
   FINITUDE_TRY(list, cudaMalloc(reinterpret_cast<void**>(&list->state), sizeof(multi::State)));
   FINITUDE_TRY(list, cudaHostAlloc(reinterpret_cast<void**>(&list->ring), kRing, cudaHostAllocMapped | cudaHostAllocPortable));
   FINITUDE_TRY(list, cudaHostGetDevicePointer(reinterpret_cast<void**>(&list->ring_device), list->ring, 0));
@@ -291,8 +295,15 @@ FINITUDE_EXPORT int finitude_cuda_set(finitude_cuda_list* list, const finitude_c
   if (list->plan.is_same(tensors, count)) return FINITUDE_CUDA_OK;
   const OnDevice on(list->device);
   if (is_capturing(s)) return FINITUDE_CUDA_CAPTURE;
-  multi::Plan next = list->plan;
-  const multi::Plan::Change change = next.update(tensors, count);
+  multi::Plan next;
+  multi::Plan::Change change;
+  try {
+    next = list->plan;
+    change = next.update(tensors, count);
+  } catch (const std::bad_alloc&) {
+    std::snprintf(list->why, sizeof list->why, "out of host memory for a table of %u tensors", count);
+    return FINITUDE_CUDA_DEVICE;
+  }
   if (change == multi::Plan::Change::kInvalid) return FINITUDE_CUDA_INVALID;
   const bool outgrown = next.tensors() > list->tensor_room || next.chunks() > list->chunk_room;
   if (outgrown && list->tickets.has_captured()) return FINITUDE_CUDA_CAPTURE;
@@ -360,7 +371,7 @@ FINITUDE_EXPORT int finitude_cuda_scan_value(finitude_cuda_list* list, void* str
 
 FINITUDE_EXPORT int finitude_cuda_found_inf(finitude_cuda_list* list, void* stream, float* found_inf, uint32_t keep_larger,
                                             uint32_t count_noted) {
-  if (list == nullptr || found_inf == nullptr) return FINITUDE_CUDA_INVALID;
+  if (list == nullptr) return FINITUDE_CUDA_INVALID;
   const auto s = static_cast<cudaStream_t>(stream);
   const OnDevice on(list->device);
   const bool capturing = is_capturing(s);
@@ -384,8 +395,21 @@ FINITUDE_EXPORT int finitude_cuda_wait(finitude_cuda_list* list, uint64_t ticket
   int status = finitude_cuda_poll(list, ticket, summary);
   if (status != FINITUDE_CUDA_NOT_READY || !list->launched) return status;
   const OnDevice on(list->device);
+  const BesideCapture beside;
   FINITUDE_TRY(list, cudaEventSynchronize(list->done));
   return finitude_cuda_poll(list, ticket, summary);
+}
+
+FINITUDE_EXPORT int finitude_cuda_query(finitude_cuda_list* list) {
+  if (list == nullptr) return FINITUDE_CUDA_INVALID;
+  if (!list->launched) return FINITUDE_CUDA_OK;
+  const OnDevice on(list->device);
+  const BesideCapture beside;
+  const cudaError_t error = cudaEventQuery(list->done);
+  if (error == cudaSuccess) return FINITUDE_CUDA_OK;
+  if (error != cudaErrorNotReady) return fail(list->why, "cudaEventQuery", error);
+  cudaGetLastError();
+  return FINITUDE_CUDA_NOT_READY;
 }
 
 FINITUDE_EXPORT int finitude_cuda_fetch(finitude_cuda_list* list, uint64_t ticket, finitude_cuda_health* health, uint32_t count) {
@@ -398,7 +422,9 @@ FINITUDE_EXPORT int finitude_cuda_fetch(finitude_cuda_list* list, uint64_t ticke
     std::memset(health, 0, count * sizeof *health);
     return FINITUDE_CUDA_OK;
   }
+  if (count == 0) return FINITUDE_CUDA_OK;
   const OnDevice on(list->device);
+  const BesideCapture beside;
   FINITUDE_TRY(list, cudaMemcpyAsync(health, list->rows + std::size_t{row} * list->tensor_room, count * sizeof *health,
                                      cudaMemcpyDeviceToHost, list->copies));
   FINITUDE_TRY(list, cudaStreamSynchronize(list->copies));

@@ -1,8 +1,12 @@
 // The C interface of cuda_scan.h without a GPU: the loops of multi_scan_host.h over host memory. Tests load it in the place of
 // libfinitude_cuda, so that everything above that interface runs where there is no GPU. It computes at once, as a stream does in
 // its own order; when the host gets to know of it is what a test decides (finitude_cuda_host_hold).
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <deque>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "sense/multi_scan_host.h"
@@ -14,10 +18,12 @@ namespace multi = finitude::sense::multi;
 namespace {
 
 struct Control {
-  bool hold = false, capturing = false, failing = false;
+  std::atomic<int> hold = 0;
+  bool capturing = false, failing = false;
   std::uint64_t scans = 0, values = 0, uploads = 0, waits = 0, fetches = 0, flags = 0, opened = 0;
 };
 Control control;
+std::mutex delivery;  // of summaries to where the host sees them
 
 }  // namespace
 
@@ -28,9 +34,10 @@ struct finitude_cuda_list {
   std::vector<finitude_cuda_health> rows[multi::Tickets::kRows];
   finitude_cuda_summary ring[multi::Tickets::kSlots] = {};
   std::deque<std::pair<std::uint32_t, finitude_cuda_summary>> held;
-  bool last_bad = false, noted_bad = false, last_noted = false;
+  bool last_bad = false, noted_bad = false;
 
   void deliver() {
+    const std::lock_guard lock(delivery);
     for (const auto& [slot, summary] : held) ring[slot] = summary;
     held.clear();
   }
@@ -45,7 +52,6 @@ void publish(finitude_cuda_list* list, const multi::Tickets::Place& place, finit
   const bool bad = summary.bad_tensors != 0;
   if (is_value) list->noted_bad = list->noted_bad || bad;
   else list->last_bad = bad;
-  if (!is_value) list->last_noted = list->noted_bad;
   summary.noted_bad = list->noted_bad;
   if (options.found_inf != nullptr) {
     summary.found_inf_before = *options.found_inf;
@@ -55,8 +61,11 @@ void publish(finitude_cuda_list* list, const multi::Tickets::Place& place, finit
   if (options.clear_noted != 0) list->noted_bad = false;
   summary.ticket = place.ticket;
   summary.runs = 1;
-  list->held.emplace_back(place.slot, summary);
-  if (!control.hold) list->deliver();
+  {
+    const std::lock_guard lock(delivery);
+    list->held.emplace_back(place.slot, summary);
+  }
+  if (control.hold == 0) list->deliver();
 }
 
 finitude_cuda_summary summary_of(const multi::Tally& tally) {
@@ -147,9 +156,12 @@ FINITUDE_EXPORT int finitude_cuda_scan_value(finitude_cuda_list* list, void*, co
 }
 
 FINITUDE_EXPORT int finitude_cuda_found_inf(finitude_cuda_list* list, void*, float* found_inf, uint32_t keep_larger, uint32_t count_noted) {
-  if (list == nullptr || found_inf == nullptr) return FINITUDE_CUDA_INVALID;
+  if (list == nullptr) return FINITUDE_CUDA_INVALID;
+  if (control.failing) return FINITUDE_CUDA_DEVICE;
   ++control.flags;
-  *found_inf = multi::found_inf_after(*found_inf, list->last_bad || (count_noted != 0 && list->last_noted), keep_larger != 0);
+  const bool bad = list->last_bad || (count_noted != 0 && list->noted_bad);
+  if (found_inf != nullptr) *found_inf = multi::found_inf_after(*found_inf, bad, keep_larger != 0);
+  list->noted_bad = false;
   return FINITUDE_CUDA_OK;
 }
 
@@ -166,8 +178,17 @@ FINITUDE_EXPORT int finitude_cuda_wait(finitude_cuda_list* list, uint64_t ticket
   const int status = finitude_cuda_poll(list, ticket, summary);
   if (status != FINITUDE_CUDA_NOT_READY) return status;
   ++control.waits;
+  while (control.hold == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   list->deliver();
   return finitude_cuda_poll(list, ticket, summary);
+}
+
+FINITUDE_EXPORT int finitude_cuda_query(finitude_cuda_list* list) {
+  if (list == nullptr) return FINITUDE_CUDA_INVALID;
+  if (control.failing) return FINITUDE_CUDA_DEVICE;
+  if (list->held.empty()) return FINITUDE_CUDA_OK;
+  if (control.hold != 2) list->deliver();  // it gets there between this question and the next
+  return FINITUDE_CUDA_NOT_READY;
 }
 
 FINITUDE_EXPORT int finitude_cuda_fetch(finitude_cuda_list* list, uint64_t ticket, finitude_cuda_health* health, uint32_t count) {
@@ -189,10 +210,11 @@ FINITUDE_EXPORT const char* finitude_cuda_why(const finitude_cuda_list*) {
 
 // ---- for tests only ---------------------------------------------------------------------------------------
 
-// While held, nothing reaches the host but by a wait; letting go delivers all.
+// While held (1), nothing reaches the host but by a wait, or once it has been asked for; letting go (0) delivers all. Hung (2): a
+// wait ends when another thread ends that state.
 FINITUDE_EXPORT void finitude_cuda_host_hold(int hold) {
-  control.hold = hold != 0;
-  if (control.hold) return;
+  control.hold = hold;
+  if (hold != 0) return;
   for (finitude_cuda_list* list : lists) list->deliver();
 }
 FINITUDE_EXPORT void finitude_cuda_host_capture(int capturing) { control.capturing = capturing != 0; }

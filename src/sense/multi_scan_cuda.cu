@@ -98,7 +98,6 @@ __device__ void publish(const Target& target, finitude_cuda_summary summary, boo
     state.last_bad = bad ? 1 : 0;
   }
   const bool noted = state.noted_bad != 0;
-  if (!is_value) state.last_noted = noted ? 1 : 0;
   summary.noted_bad = noted ? 1 : 0;
   if (target.found_inf != nullptr) {
     summary.found_inf_before = *target.found_inf;
@@ -211,12 +210,20 @@ __global__ void __launch_bounds__(kThreads) value_kernel(const __grid_constant__
 }
 
 __global__ void found_inf_kernel(const __grid_constant__ Target target) {
-  const State& state = *target.state;
-  const bool bad = state.last_bad != 0 || (target.count_noted != 0 && state.last_noted != 0);
-  *target.found_inf = found_inf_after(*target.found_inf, bad, target.keep_larger != 0);
+  State& state = *target.state;
+  const bool bad = state.last_bad != 0 || (target.count_noted != 0 && state.noted_bad != 0);
+  if (target.found_inf != nullptr) *target.found_inf = found_inf_after(*target.found_inf, bad, target.keep_larger != 0);
+  state.noted_bad = 0;
 }
 
 }  // namespace
+
+cudaError_t load_kernels() {
+  cudaFuncAttributes ignored;
+  cudaError_t error = cudaFuncGetAttributes(&ignored, scan_kernel);
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&ignored, value_kernel);
+  return error == cudaSuccess ? cudaFuncGetAttributes(&ignored, found_inf_kernel) : error;
+}
 
 cudaError_t launch_scan(const ScanParameters& parameters, cudaStream_t stream) {
   scan_kernel<<<parameters.chunks == 0 ? 1 : parameters.chunks, kThreads, 0, stream>>>(parameters);

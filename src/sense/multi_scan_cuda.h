@@ -15,7 +15,6 @@ struct State {
   std::uint32_t finished;   // tensors of the scan under way; zero again when it ends
   std::uint32_t last_bad;   // was a tensor of the last scan bad
   std::uint32_t noted_bad;  // was a value bad that was noted since the notes were last cleared
-  std::uint32_t last_noted;  // and at the time of the last scan
   std::uint32_t runs[FINITUDE_CUDA_CAPTURED];  // of each scan in a graph
 };
 
@@ -41,6 +40,8 @@ struct ScanParameters {
   Target target;
 };
 
+// Puts the kernels on the current device, which may wait for it; else the first launch does. Fails where none is built for it.
+cudaError_t load_kernels();
 cudaError_t launch_scan(const ScanParameters& parameters, cudaStream_t stream);
 cudaError_t launch_value(const Item& item, const Target& target, cudaStream_t stream);
 cudaError_t launch_found_inf(const Target& target, cudaStream_t stream);

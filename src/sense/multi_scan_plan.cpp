@@ -1,6 +1,12 @@
 #include "sense/multi_scan_plan.h"
 
 namespace finitude::sense::multi {
+namespace {
+
+// 64 TiB. A list makes room for twice its chunks and counts them in 32 bits; a launch has less than 2^31 blocks.
+constexpr std::uint64_t kMostChunks = std::uint64_t{1} << 30;
+
+}  // namespace
 
 bool make_item(const finitude_cuda_tensor& tensor, Item* item) noexcept {
   if (tensor.dtype > static_cast<std::uint32_t>(DType::kOther)) return false;
@@ -15,7 +21,7 @@ bool make_item(const finitude_cuda_tensor& tensor, Item* item) noexcept {
   if (tensor.data == nullptr || item->address % size != 0 || tensor.numel > kMost) return false;
   item->bytes = tensor.numel * reals_of(dtype) * size;
   const std::uint64_t chunks = chunks_of(item->address, item->bytes);
-  if (chunks >= (std::uint64_t{1} << 31)) return false;
+  if (chunks >= kMostChunks) return false;
   item->chunks = static_cast<std::uint32_t>(chunks);
   return true;
 }
@@ -39,7 +45,7 @@ Plan::Change Plan::update(const finitude_cuda_tensor* tensors, std::uint32_t cou
     if (!make_item(tensors[i], &items[i])) return Change::kInvalid;
     items[i].first_chunk = static_cast<std::uint32_t>(chunks);
     chunks += items[i].chunks;
-    if (chunks >= (std::uint64_t{1} << 31)) return Change::kInvalid;
+    if (chunks >= kMostChunks) return Change::kInvalid;
     filled += items[i].chunks != 0;
     same_chunks = same_chunks && items[i].chunks == items_[i].chunks;
   }

@@ -224,6 +224,25 @@ TEST(MultiScan, TablesAreReusedWhileNothingChanges) {
   EXPECT_EQ(plan.filled(), 1u);
 }
 
+// Sizes that fit into 64 bits and not into the counters of a launch are refused, not cut off.
+TEST(MultiScan, SizesBeyondALaunchAreRefused) {
+  const auto f8 = static_cast<std::uint32_t>(DType::kFloat8E5M2), c128 = static_cast<std::uint32_t>(DType::kComplex128);
+  const auto* at = reinterpret_cast<const void*>(std::uintptr_t{0x7f0000001000});
+  const std::uint64_t most = std::uint64_t{kChunkBytes} << 30;
+  Item item;
+  for (const std::uint64_t numel : {std::uint64_t{1} << 31, (std::uint64_t{1} << 32) + 5, most - kChunkBytes}) {
+    ASSERT_TRUE(make_item({at, numel, f8, 0}, &item));
+    const Split last = split_of(item, item.chunks - 1);
+    EXPECT_EQ(last.end, item.address + numel);
+    EXPECT_LT(last.begin, last.end);
+    EXPECT_LE(last.end - last.begin, std::uint64_t{kChunkBytes});
+  }
+  for (const std::uint64_t numel : {most, std::uint64_t{1} << 48, std::uint64_t{1} << 60, ~std::uint64_t{0}}) {
+    EXPECT_FALSE(make_item({at, numel, f8, 0}, &item));
+    EXPECT_FALSE(make_item({at, numel, c128, 0}, &item));
+  }
+}
+
 TEST(MultiScan, TicketsKnowWhatIsStillThere) {
   Tickets tickets;
   EXPECT_EQ(tickets.slot_of(0), kNone);

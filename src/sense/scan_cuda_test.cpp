@@ -202,6 +202,22 @@ TEST_F(CudaScan, NotedValues) {
   EXPECT_TRUE(std::isnan(note(0x7fc00001).value));
   options.count_noted = 0;
   EXPECT_EQ(flag_after_scan(1), 0.0f);
+  // Scans that forget nothing, then the entry of its own, which does, whether it writes or not.
+  const auto flag_after_both = [&](float* found_inf) {
+    scan();
+    scan();
+    float after = 0.5f;
+    to_device(flag, &after, sizeof after);
+    EXPECT_EQ(finitude_cuda_found_inf(list_, nullptr, found_inf, 0, 1), FINITUDE_CUDA_OK);
+    EXPECT_EQ(scan().noted_bad, 0u);
+    from_device(&after, flag, sizeof after);
+    return after;
+  };
+  note(0x7fc00001);
+  EXPECT_EQ(flag_after_both(flag), 1.0f);
+  EXPECT_EQ(flag_after_both(flag), 0.0f);
+  note(0x7fc00001);
+  EXPECT_EQ(flag_after_both(nullptr), 0.5f);
   release(flag);
 }
 
@@ -255,6 +271,8 @@ TEST_F(CudaScan, RefusesWhatItCannotScan) {
   EXPECT_EQ(finitude_cuda_set(list_, nullptr, 1, nullptr), FINITUDE_CUDA_INVALID);
   EXPECT_EQ(finitude_cuda_scan(list_, nullptr, nullptr, nullptr), FINITUDE_CUDA_INVALID);
   EXPECT_EQ(finitude_cuda_poll(list_, 1, nullptr), FINITUDE_CUDA_INVALID);
+  EXPECT_EQ(finitude_cuda_query(nullptr), FINITUDE_CUDA_INVALID);
+  EXPECT_EQ(finitude_cuda_query(list_), FINITUDE_CUDA_OK) << "nothing is under way";
   EXPECT_EQ(finitude_cuda_open(-1, &list_), FINITUDE_CUDA_INVALID);
   finitude_cuda_close(nullptr);
   EXPECT_EQ(scan().bad_tensors, 0u) << "an empty list is healthy";
@@ -317,6 +335,28 @@ TEST_F(CudaScan, AGraphScansAnewAtEachReplay) {
   }
   cudaGraphExecDestroy(exec);
   cudaGraphDestroy(graph);
+  cudaStreamDestroy(stream);
+}
+
+// Verdicts of steps before are read while a graph is captured on another stream.
+TEST_F(CudaScan, WaitingBesideACaptureLeavesItWhole) {
+  Tensor gradient(DType::kFloat32, 8 << 20, 0, Mix::kOrdinary, random_);
+  gradient.set(5, 0x7f800000);
+  set({gradient.view()});
+  cudaStream_t stream;
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(finitude_cuda_scan(list_, nullptr, nullptr, &ticket_), FINITUDE_CUDA_OK) << finitude_cuda_why(list_);
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+  finitude_cuda_summary summary{};
+  finitude_cuda_health row{};
+  EXPECT_NE(finitude_cuda_query(list_), FINITUDE_CUDA_DEVICE) << finitude_cuda_why(list_);
+  EXPECT_EQ(finitude_cuda_wait(list_, ticket_, &summary), FINITUDE_CUDA_OK) << finitude_cuda_why(list_);
+  EXPECT_EQ(finitude_cuda_fetch(list_, ticket_, &row, 1), FINITUDE_CUDA_OK) << finitude_cuda_why(list_);
+  EXPECT_EQ(finitude_cuda_query(list_), FINITUDE_CUDA_OK);
+  EXPECT_EQ(row.pos_inf, 1u);
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess) << "the capture was spoiled";
+  if (graph != nullptr) cudaGraphDestroy(graph);
   cudaStreamDestroy(stream);
 }
 
