@@ -25,6 +25,7 @@ find_python() {
 
 [ -e /dev/nvidiactl ] || [ -e /dev/nvidia0 ] || missing "there is no NVIDIA GPU on this machine"
 nvcc=$(command -v nvcc || ls "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" 2>/dev/null) || missing "there is no nvcc; install the CUDA toolkit or set CUDA_HOME"
+for tool in cmake ninja; do command -v "$tool" >/dev/null || missing "there is no $tool"; done
 python=$(find_python)
 [ -n "$python" ] || missing "no Python with a CUDA build of torch; set GPU_PYTHON"
 "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || missing "torch of $python finds no GPU it can use"
