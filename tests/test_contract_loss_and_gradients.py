@@ -49,6 +49,9 @@ CLIPPING = {
     "clip_grad_norm_": "nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
     "clip_grad_norm_ without foreach": "nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=False)",
     "clip_grad_norm_ of the largest": "nn.utils.clip_grad_norm_(model.parameters(), 1.0, norm_type=INF)",
+    "clip_grad_norm_ of what is not zero": "nn.utils.clip_grad_norm_(model.parameters(), 1.0, norm_type=0)",
+    "clip_grad_norm_ of the smallest": "nn.utils.clip_grad_norm_(model.parameters(), 1.0, norm_type=-INF)",
+    "clip_grad_norm_ with a text": "nn.utils.clip_grad_norm_(model.parameters(), 1.0, norm_type='inf')",
     "clip_grads_with_norm_": "nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, "
                              "nn.utils.get_total_norm([p.grad for p in model.parameters()]))",
 }
@@ -62,7 +65,7 @@ def test_an_infinite_gradient_before_clipping_alarms(tmp_path, treatment):
     assert alarm["weights"] == "clean" and not alarm["harmless"]
 
 
-@pytest.mark.parametrize("treatment", [CLIPPING[k] for k in ("nothing", "clip_grad_value_", "clip_grad_norm_")])
+@pytest.mark.parametrize("treatment", [CLIPPING[k] for k in ("nothing", "clip_grad_value_", "clip_grad_norm_", "clip_grad_norm_ of what is not zero")])
 def test_a_nan_gradient_before_clipping_alarms(tmp_path, treatment):
     # 0 times the endless slope: NaN, which no clamp removes.
     got = training(tmp_path, loop("if i == 2: loss = loss + 0 * ENDLESS_SLOPE", treatment))

@@ -2,6 +2,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "bindings/meter.h"
+#include "bindings/python_compat.h"
 #include "bindings/stack_torch.h"
 #include "bindings/window_torch.h"
 #include "observe/tensor_view_torch.h"
@@ -26,6 +27,32 @@ void note_overflow(PyObject* parameters) {
   }
 }
 
+// The `norm_type` with which the running clip_grad_norm_ made its norm; 0 where another function calls, with a norm of its own.
+// (_get_total_norm takes whatever float() takes.)
+double norm_type_of_caller() {
+  RawFrame* frame = current_frame();
+  static PyCodeObject* known = nullptr;  // owned
+  static int index = -1;
+  if (frame == nullptr) return 0;
+  PyCodeObject* code = frame_code(frame);
+  if (code != known) {
+    Py_INCREF(code);
+    Py_XSETREF(known, code);
+    index = -1;
+    for (int i = 0; i < code_fast_count(code); ++i) {
+      if (PyUnicode_CompareWithASCIIString(fast_name(code, i), "norm_type") == 0) index = i;
+    }
+  }
+  PyObject* type = index < 0 ? nullptr : frame_fast(frame)[index];
+  if (type == nullptr) return 0;
+  if (PyFloat_CheckExact(type)) return PyFloat_AS_DOUBLE(type);
+  PyObject* number = PyNumber_Float(type);
+  const double value = number == nullptr ? 0 : PyFloat_AS_DOUBLE(number);
+  Py_XDECREF(number);
+  PyErr_Clear();
+  return value;
+}
+
 }  // namespace
 
 PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
@@ -38,13 +65,15 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
     if (result != nullptr) after_device_write(args[0]);
     return result;
   }
-  bool finite = false;
+  bool finite = false, overflowed = false;
   double norm = 0;  // no element is larger
   if (l.on && nargs >= 3 && THPVariable_Check(args[2])) {
     observe::TensorView v;
     if (observe::view_of(*THPVariable_Unpack(args[2]).unsafeGetTensorImpl(), &v)) {
       const sense::Quick q = observe::quick(v);
-      finite = !q.bad;
+      // Norms of a type above 0 are NaN or Inf as soon as one element is. Type 0 counts, and the negative ones lose an Inf.
+      overflowed = q.bad;
+      finite = !q.bad && norm_type_of_caller() > 0;
       norm = q.absmax;
     }
   }
@@ -77,7 +106,7 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
       owner->clip_proves = finite;
     }
   }
-  if (any_owned && !finite && !any_bad) note_overflow(list);
+  if (any_owned && overflowed && !any_bad) note_overflow(list);
   return result;
 }
 
