@@ -139,15 +139,17 @@ class On(Arm):
 
 
 class Armed(On):
-    """One step under the full trace, as the second run of a bad step is."""
+    """One step under the full trace up to where the optimizer would step: there the second run of a bad step ends."""
 
     steps = 1
 
     def timed(self):
         self.finitude.native.trace_start()
 
-    def stopped(self):
+    def check_gradients(self):
         self.finitude.native.trace_stop()
+
+    def stopped(self):
         self.finitude.native.trace_clear()
 
 
