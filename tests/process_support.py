@@ -5,9 +5,10 @@ import pathlib
 import signal
 import subprocess
 import sys
+import warnings
 
 import jsonschema
-from helpers import LIMIT, TRAINING, environment, finitude
+from helpers import LIMIT, TRAINING, environment, finitude, plain
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCHEMA = jsonschema.Draft202012Validator(json.loads((ROOT / "docs" / "report.schema.json").read_text()))
@@ -27,6 +28,21 @@ print("ended", i, finite(), *sys.argv[1:], flush=True)
 
 def loop(bad=-1):
     return LOOP.replace("BAD", str(bad))
+
+
+def lost_its_port(err):
+    """torchrun looks for a free port, lets go of it and hands the number on: until it is bound again anybody may take it
+    (torch.distributed.elastic.utils.distributed.get_free_port says so itself)."""
+    return "EADDRINUSE" in err or "address already in use" in err.lower()
+
+
+def plain_launch(folder, *words):
+    """`python *words` without us. A launcher that fails by itself says nothing of us: it is told of, and started once more."""
+    done = plain(folder, *words)
+    if done.code != 0:
+        warnings.warn(f"without us: exit code {done.code}\n{done.err[-4000:]}", stacklevel=2)
+        done = plain(folder, *words)
+    return done
 
 
 def cold(folder, *words, env=None, limit=LIMIT):
