@@ -47,7 +47,7 @@ def torchrun(folder, text, *options, env=None):
     write_script(folder, text)
     got = cold(folder, *options, *TORCHRUN, "2", "train.py", env=env, limit=3 * LIMIT)
     if got.code != 0 and lost_its_port(got.err):
-        shutil.rmtree(folder / "finitude-runs")
+        shutil.rmtree(folder / "finitude-runs", ignore_errors=True)
         got = cold(folder, *options, *TORCHRUN, "2", "train.py", env=env, limit=3 * LIMIT)
     return got
 
