@@ -182,6 +182,31 @@ def _traced_verdicts(columns):
     return out
 
 
+def _why(cells, fixed, results):
+    """What the missed shares and times consist of, by the pieces."""
+    cold = [r["cold_page_ns"] for n, r in results.items() if n.startswith("tiny-") and r.get("cold_page_ns")]
+    missed = [c for c in cells if c.verdict == "missed" and c.all is not None]
+    if not cold or not (missed or fixed):
+        return []
+    page_ns = statistics.median(cold)
+    out = ["## Why not", "", f"One load from a page of memory that nothing has touched since 64 MB of other memory went by takes {page_ns:.0f} ns "
+           "on this machine (cache and address translation both miss; `bench.pieces` measures it). That is what a training step "
+           "leaves behind. The same code on warm caches takes a tenth of its time in place "
+           "([overhead-pieces](overhead-pieces.md)), so what is below is mostly the number of places that have to be looked at: "
+           "the parameters and their gradients' headers, the loss, the optimizer's groups, the user's local names, the batch, "
+           "three random generators, and our own state.", ""]
+    rows = []
+    for c in missed:
+        read, rest = stats.in_place(c.result, ("gradients",)), stats.in_place(c.result, tuple(p for p in stats.GATE + stats.REWIND if p != "gradients"))
+        share = 100 / c.step_ns
+        rows.append([MODEL_TEXT[c.spec["kind"]], OPTIMIZER_TEXT[c.spec["optimizer"]], str(c.spec["threads"]),
+                     f"{c.result['gradient_bytes'] / 1e6:.1f} MB in {read.value / 1e3:.0f} us, {c.result['gradient_bytes'] / read.value:.0f} GB/s",
+                     f"{read.value * share:.2f}", f"{rest.value / 1e3:.0f} us, as {rest.value / page_ns:.0f} cold pages", f"{rest.value * share:.2f}",
+                     f"{c.limit:g}"])
+    out += _table(("model", "optimizer", "threads", "one read of the gradients", "%", "all else", "%", "goal, %"), rows)
+    return out
+
+
 def _extra_rows(results):
     rows = []
     for name, text in (("half-mlp", "bfloat16 parameters: all that the optimizer wrote is read"),
@@ -294,6 +319,7 @@ def write(results, failed, names, command, mode):
     for name, why in sorted(failed.items()):
         out.append(f"Cell {name} failed: {why}")
         missed.append(f"{name} failed: {why}")
+    out += _why(cells, fixed_missed, results)
     if absent:
         out.append(f"Not measured in this run: {', '.join(absent)}.")
     switched_off = [n for n, r in results.items() if (r.get("watched") or {}).get("failure") or (r.get("watched") or {}).get("alarms")]

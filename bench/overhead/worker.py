@@ -11,6 +11,7 @@ import json
 import pathlib
 import random
 import resource
+import statistics
 import sys
 import time
 
@@ -235,6 +236,17 @@ def memory(spec, job, folder):
     return {"peak_mb": peak}
 
 
+def cold_page():
+    """Nanoseconds of one load from a page that a step's worth of other memory has pushed out of the caches; None in a finitude
+    that has no such trial."""
+    from finitude import _native
+
+    try:
+        return statistics.median(_native.time_piece("cold page", None, 1) for _ in range(9))
+    except ValueError:
+        return None
+
+
 def _measured(spec, job, finitude, arms, ns, metered):
     turns = Turns(arms, spec["seconds"], spec.get("least", 3), spec.get("seed", 0))
     turns.plan(ns)
@@ -253,6 +265,8 @@ def main(spec):
     folder = pathlib.Path(spec["folder"])
     job = models.Job(spec["kind"], spec["optimizer"], loader=spec.get("loader", True), half=spec.get("half", False))
     result = {"overhead": overhead, "compare": compare, "alone": alone, "memory": memory}[spec["measure"]](spec, job, folder)
+    if spec["kind"] == "tiny":
+        result["cold_page_ns"] = cold_page()
     result["spec"] = spec
     result["gradient_bytes"] = job.gradient_bytes()
     result["parameters"] = len(job.parameters)
