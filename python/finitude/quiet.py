@@ -1,9 +1,14 @@
-"""The second run says nothing: what it writes to stdout and stderr, or shows in a notebook, is dropped."""
+"""The second run says nothing: what it writes to stdout and stderr, to loggers and event files, or shows in a notebook, is dropped."""
 
 import os
 import sys
 
 MUTED = []   # functions that return (object, name of a method) to silence as well, or None
+# Where loggers hand on what they were given: (module, class, method). Only what is imported is touched.
+LOGGERS = (
+    ("logging", "Logger", "callHandlers"),
+    ("torch.utils.tensorboard.writer", "FileWriter", "add_event"),
+)
 
 
 def _nothing(*args, **kwargs):
@@ -51,6 +56,10 @@ class Quiet:
             stream = getattr(sys, name)
             if stream is not None and not _is_descriptor(stream, number):  # a notebook's, or one of the script's own
                 self._mute_stream(name, stream)
+        for module, name, method in LOGGERS:
+            kind = getattr(sys.modules.get(module), name, None)
+            if kind is not None and method in kind.__dict__:
+                self._mute(kind, method)
         for find in MUTED:
             if (found := find()) is not None:
                 self._mute(*found)
