@@ -5,7 +5,7 @@ import weakref
 import torch
 
 from . import _cold, _native, discover, guard
-from .errors import NonFiniteError
+from .errors import NonFiniteError, Reached
 
 _evaluates_first = weakref.WeakKeyDictionary()  # optimizer -> its step evaluates the closure once, and before it writes
 _after_hooks = weakref.WeakKeyDictionary()
@@ -37,6 +37,9 @@ def _is_vetoed(optimizer):
     verdict = True
     try:
         verdict = _cold.on_window(optimizer) if _native.judge(optimizer) else None
+    except Reached:  # a second run, which wants to look at this window
+        verdict = None
+        raise
     finally:  # an error out of it ends the step too
         if verdict is True:
             _native.count_step(optimizer)

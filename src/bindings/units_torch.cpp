@@ -58,7 +58,11 @@ void begin_again() {
   aside.wake_on_backward = l.wake_on_backward;
   aside.entries.clear();
   for (const auto& entry : l.optimizers) aside.entries.push_back(*entry);
-  for (const auto& entry : l.optimizers) close_window(*entry);
+  for (const auto& entry : l.optimizers) {
+    entry->undo.reset();  // a copy of a step that is under way stays what it is
+    entry->undo_held = false;
+    close_window(*entry);
+  }
   l.losses.clear();
   l.scaled_pending = l.wake_on_backward = false;
   buffer_snapshot().restore();

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from helpers import Result, _environment
+from helpers import Result, environment
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
 LIMIT = 300  # seconds; importing a framework takes some by itself
@@ -32,7 +32,7 @@ def run(folder, program, *arguments, options=None, env=None, text=None):
     if options is not None:
         words = ["-m", "finitude", "run", "--report", "report.json", *options, *words]
     done = subprocess.run([sys.executable, *words], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT,
-                          env={**_environment(env), "PYTHONWARNINGS": "ignore", "HF_HUB_OFFLINE": "1", "COLUMNS": "100"})
+                          env={**environment(env), "PYTHONWARNINGS": "ignore", "HF_HUB_OFFLINE": "1", "COLUMNS": "100"})
     found = json.loads(report.read_text()) if report.is_file() else None
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode(), found, folder)
 
