@@ -42,7 +42,8 @@ std::vector<Clipping>& clippings() {
   return *list;
 }
 
-// Everything is as at the start of the window, but for gradients and generators: those are the caller's to set.
+// Everything is as at the start of the window, but for gradients and generators: those are the caller's to
+// set.
 void begin_again() {
   Live& l = live();
   SetAside& aside = set_aside();
@@ -100,19 +101,23 @@ bool gradients_present() {
 void clip_again() {
   const std::vector<Clipping> list = clippings();
   for (const Clipping& c : list) {
-    PyObject* result = PyObject_Call(c.original.ptr(), c.args.ptr(), c.kwargs.is_none() ? nullptr : c.kwargs.ptr());
+    PyObject* result =
+        PyObject_Call(c.original.ptr(), c.args.ptr(), c.kwargs.is_none() ? nullptr : c.kwargs.ptr());
     if (result == nullptr) throw py::error_already_set();
     Py_DECREF(result);
   }
 }
 
 bool same(const TorchRng& a, const TorchRng& b) {
-  return a.taken == b.taken && (!a.taken || (a.engine.left_ == b.engine.left_ && a.engine.next_ == b.engine.next_ &&
-                                             a.engine.state_ == b.engine.state_ && a.next_float == b.next_float &&
-                                             a.next_double == b.next_double));
+  return a.taken == b.taken &&
+         (!a.taken || (a.engine.left_ == b.engine.left_ && a.engine.next_ == b.engine.next_ &&
+                       a.engine.state_ == b.engine.state_ && a.next_float == b.next_float &&
+                       a.next_double == b.next_double));
 }
 
-bool same(const TwisterRng& a, const TwisterRng& b) { return a.taken == b.taken && (!a.taken || a.bytes == b.bytes); }
+bool same(const TwisterRng& a, const TwisterRng& b) {
+  return a.taken == b.taken && (!a.taken || a.bytes == b.bytes);
+}
 
 bool same(const RngState& a, const RngState& b) {
   return same(a.torch_cpu, b.torch_cpu) && same(a.python, b.python) && same(a.numpy, b.numpy) &&
@@ -140,7 +145,8 @@ void note_clipping(PyObject* original, PyObject* const* args, Py_ssize_t nargs, 
     }
     named = std::move(dict);
   }
-  clippings().push_back({py::reinterpret_borrow<py::object>(original), std::move(positional), std::move(named)});
+  clippings().push_back(
+      {py::reinterpret_borrow<py::object>(original), std::move(positional), std::move(named)});
 }
 
 void define_units(py::module_& m) {
