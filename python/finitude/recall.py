@@ -50,7 +50,7 @@ def explain(session, optimizer, alarm, returned=None, error=None):
         findings.passed_over(alarm, f"closure: {why}")
         return False
     if lost:
-        alarm["rerun_text"] += f"; it also wrote a second time, too large to put back: {', '.join(lost[:8])}"
+        alarm["rerun_text"] += f"; it also wrote a second time, and this could not be put back: {', '.join(lost[:8])}"
     return True
 
 
@@ -186,8 +186,7 @@ class _SecondRun:
         if self.scaler is not None:
             self.scaler._per_optimizer_states.clear()
             self.scaler._per_optimizer_states.update(self.stages)
-        lost = self.ledger.put_back()
-        self.quiet.end()
+        lost = self.ledger.put_back() + self.quiet.end()
         compat.end_eager(self.eager)
         _native.end_again()
         if self.session.config.level == "trace":

@@ -57,7 +57,7 @@ def begin(session, optimizer, alarm, sinks):
 def end(session, optimizer, pending):
     """The second run reached `step` again. True if it did what the first did, and the alarm now tells why."""
     _native.trace_stop()
-    pending["quiet"].end()
+    written = pending["quiet"].end()
     compat.end_eager(pending["eager"])
     alarm = pending["alarm"]
     eager = pending["eager"] is not None
@@ -69,7 +69,7 @@ def end(session, optimizer, pending):
         why = "another optimizer stepped first"
     if why is None and not same and not eager:
         why = "loss or gradients came out with other bits"
-    lost = pending["ledger"].put_back()
+    lost = pending["ledger"].put_back() + written
     if why is not None:
         findings.passed_over(alarm, f"rewind did not reproduce the step: {why}")
         _as_before_second_run(optimizer, pending)
@@ -92,7 +92,7 @@ def end(session, optimizer, pending):
     if passed_over:
         alarm["rerun_text"] += f" ({passed_over})"
     if lost:
-        alarm["rerun_text"] += f"; it also wrote a second time, too large to put back: {', '.join(lost[:8])}"
+        alarm["rerun_text"] += f"; it also wrote a second time, and this could not be put back: {', '.join(lost[:8])}"
     return True
 
 
