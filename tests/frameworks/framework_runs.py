@@ -41,7 +41,7 @@ def without_times(out):
     """Standard output without what is measured by a clock: run times in logs, and the lines of rich's progress bar, whose
     rates change the width of all else in them."""
     lines = [line for line in out.splitlines() if "\u2501" not in line and not line.startswith("   ")]
-    return re.sub(r"(train_runtime|train_\w+_per_second)': '[\d.e+-]+'", r"\1", "\n".join(lines))
+    return re.sub(r"(train_runtime|train_\w+_per_second|eval_runtime|eval_\w+_per_second)': '[\d.e+-]+'", r"\1", "\n".join(lines))
 
 
 def line_of(program, source):
@@ -71,6 +71,6 @@ def assert_explained(got, program, step, source, cause, way="closure"):
     return alarm
 
 
-def assert_weights_as_before(got):
+def assert_weights_as_before(got, name):
     """The weights at the end are, bit for bit, those after the last step that was applied."""
-    assert re.findall(r"weights (\w+)$", got.out, re.M) == (got.folder / "digests.txt").read_text().split()[-1:], got.told()
+    assert re.findall(r"weights (\w+)$", got.out, re.M) == (got.folder / name / "digests.txt").read_text().split()[-1:], got.told()

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from framework_runs import assert_explained, assert_weights_as_before, needs, run
+from table import last_line
 
 pytestmark = needs("lightning", "transformers", "accelerate")
 BAD = 7
@@ -21,7 +22,19 @@ def test_a_bad_step_is_stopped_and_explained(tmp_path, program):
     got = run(tmp_path, program, name, str(BAD), "callback")
     assert got.code == 1 and "NonFiniteError" in got.err, got.told()
     assert_explained(got, program, BAD, source, "division-by-zero", way)
-    assert_weights_as_before(got)
+    assert_weights_as_before(got, name)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_step_is_left_out_as_under_finitude_run(tmp_path, program):
+    """The callback's own option; the run ends with the weights of one that never saw the bad batch."""
+    name, source, way = PROGRAMS[program]
+    skipped = run(tmp_path / "skipped", program, name, str(BAD), "callback-skip")
+    assert skipped.code == 0, skipped.told()
+    alarm = skipped.alarms[0]
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (BAD, way, True), alarm["rerun_text"]
+    without = run(tmp_path / "without", program, name, str(BAD), "without")
+    assert last_line(name, skipped) == last_line(name, without)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -30,7 +43,7 @@ def test_a_healthy_training_is_left_alone(tmp_path, program):
     watched = run(tmp_path / "watched", program, name, "-", "callback")
     watched.assert_silent()
     plain = run(tmp_path / "plain", program, name)
-    assert (watched.folder / "digests.txt").read_bytes() == (plain.folder / "digests.txt").read_bytes()
+    assert (watched.folder / name / "digests.txt").read_bytes() == (plain.folder / name / "digests.txt").read_bytes()
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

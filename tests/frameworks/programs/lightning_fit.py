@@ -1,6 +1,10 @@
-"""A Lightning training. python lightning_fit.py CONFIGURATION [BAD BATCH | - [callback]]"""
+"""A Lightning training. python lightning_fit.py CONFIGURATION,... [BAD BATCH | - [callback | callback-skip | without]]
+
+without: all batches of the step that the bad one is in are left out, as if the loop had said `continue` there.
+"""
 
 import hashlib
+import os
 import sys
 import warnings
 
@@ -25,10 +29,24 @@ def digest(model):
     return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
 
 
-def note_digest(model):
+def digest_of_rest(model, optimizers, schedulers):
+    """Of all else that training moves: buffers, optimizer state, where the schedulers are, the generator."""
+    tensors = [*model.buffers(), *(v for o in optimizers for s in o.state.values() for v in s.values()), torch.get_rng_state()]
+    found = hashlib.sha256(repr([(s.last_epoch, s.get_last_lr()) for s in schedulers]).encode())
+    for value in tensors:
+        found.update(value.detach().numpy().tobytes() if isinstance(value, torch.Tensor) else repr(value).encode())
+    return found.hexdigest()
+
+
+def note_digest(name, model):
     """After every step: what the weights are when a later one is stopped."""
-    with open("digests.txt", "a") as f:
+    with open(f"{name}/digests.txt", "a") as f:
         f.write(digest(model) + "\n")
+
+
+def without_dropout(module):
+    if isinstance(module, nn.Dropout):
+        module.p = 0.0
 
 
 class Rows(Dataset):
@@ -37,6 +55,11 @@ class Rows(Dataset):
         self.labels = torch.arange(48) % 3
         if bad is not None:
             self.rows[bad * SIZE + 2] = 0
+
+    def leave_out(self, first, batches):
+        for name in ("rows", "labels"):
+            whole = getattr(self, name)
+            setattr(self, name, torch.cat([whole[: first * SIZE], whole[(first + batches) * SIZE:]]))
 
     def __len__(self):
         return len(self.rows)
@@ -63,6 +86,22 @@ class Model(pl.LightningModule):
         optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+class Logging(Model):
+    """Writes to its loggers itself, the norms of gradients as well, and checks its rows in a validation loop."""
+
+    def training_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        self.logger.log_metrics({"mine": float(batch_idx)}, step=1000 + self.global_step)
+        return loss
+
+    def on_before_optimizer_step(self, optimizer):
+        self.log("norm", sum(p.grad.pow(2).sum() for p in self.parameters()).sqrt())
+
+    def validation_step(self, batch, batch_idx):
+        x, y = batch
+        self.log("checked", nn.functional.cross_entropy(self(x), y))
 
 
 class Manual(Model):
@@ -132,16 +171,18 @@ class MakerFails(Adversarial):
 class Told(pl.Callback):
     """What a user's callback sees and leaves behind."""
 
-    def __init__(self):
-        self.backwards = self.batches = 0
+    def __init__(self, name):
+        self.name, self.backwards, self.batches = name, 0, 0
 
     def on_after_backward(self, trainer, pl_module):
         self.backwards += 1
+        with open(f"{self.name}/backwards.txt", "a") as f:
+            f.write(f"{self.backwards}\n")
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         self.batches += 1
-        note_digest(pl_module)
-        with open("batches.txt", "a") as f:
+        note_digest(self.name, pl_module)
+        with open(f"{self.name}/batches.txt", "a") as f:
             f.write(f"{batch_idx} {trainer.global_step} {self.batches} {self.backwards}\n")
 
 
@@ -156,29 +197,48 @@ CONFIGURATIONS = {
     "adversarial": (Adversarial, {}),
     "adversarial_maker": (MakerFails, {}),
     "lbfgs": (Searching, {}),
+    "own_logging": (Logging, {"val_check_interval": 1.0, "gradient_clip_val": 1.0}),
+    "callbacks": (Model, {"callbacks": lambda: [
+        pl.callbacks.ModelCheckpoint("callbacks/checkpoints", every_n_train_steps=2, save_top_k=-1), pl.callbacks.EMAWeightAveraging(decay=0.9),
+        pl.callbacks.LearningRateMonitor(), pl.callbacks.GradientAccumulationScheduler({0: 1})]}),
 }
 
 
-def train(name, bad, callback):
+SIZES = {"accumulating": 3, "clip_value": 2, "manual": 2}  # batches of a step
+
+
+def train(name, bad, mode):
     pl.seed_everything(3)
     torch.set_num_threads(1)
     kind, options = CONFIGURATIONS[name]
     if options.get("plugins") == "scaler":
         options = {"plugins": [MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=256.0))]}
-    model, told = kind(), Told()
-    callbacks = [told]
-    if callback:
+    os.makedirs(name, exist_ok=True)
+    model, told = kind(), Told(name)
+    if SIZES.get(name, 1) > 1:  # a step left out gives back the numbers that its last batch drew, not those of all
+        model.apply(without_dropout)
+    callbacks = [told, *options.get("callbacks", list)()]
+    options = {key: value for key, value in options.items() if key != "callbacks"}
+    if mode.startswith("callback"):
         from finitude.integrations.lightning import Finitude
 
-        callbacks.append(Finitude(report="report.json"))
-    trainer = pl.Trainer(max_epochs=2, accelerator="cpu", logger=CSVLogger(".", name="logs", version=name), callbacks=callbacks,
+        callbacks.append(Finitude(report="report.json", on_alarm="skip" if mode.endswith("skip") else "stop"))
+    trainer = pl.Trainer(max_epochs=2, accelerator="cpu", logger=CSVLogger(name, version=0, flush_logs_every_n_steps=1), callbacks=callbacks,
                          enable_model_summary=False, log_every_n_steps=1, num_sanity_val_steps=0, **options)
+    rows = Rows(bad)
+    if mode == "without":
+        size = SIZES.get(name, 1)
+        rows.leave_out(bad // size * size, size)
+    validation = DataLoader(Rows(None), SIZE) if "val_check_interval" in options else None
     try:
-        trainer.fit(model, DataLoader(Rows(bad), SIZE, shuffle=bad is None))
+        trainer.fit(model, DataLoader(rows, SIZE, shuffle=bad is None), validation)
     finally:
-        print(name, "batches", told.batches, "backwards", told.backwards, "weights", digest(model), flush=True)
+        rest = digest_of_rest(model, trainer.optimizers, [c.scheduler for c in trainer.lr_scheduler_configs])
+        averaged = [digest(c._average_model) for c in callbacks if hasattr(c, "_average_model") and c._average_model is not None]
+        print(name, "batches", told.batches, "backwards", told.backwards, flush=True)
+        print(name, "rest", rest, *averaged, "weights", digest(model), flush=True)
 
 
 if __name__ == "__main__":
     for configuration in sys.argv[1].split(","):
-        train(configuration, int(sys.argv[2]) if sys.argv[2:3] not in ([], ["-"]) else None, sys.argv[3:] == ["callback"])
+        train(configuration, int(sys.argv[2]) if sys.argv[2:3] not in ([], ["-"]) else None, "".join(sys.argv[3:]))

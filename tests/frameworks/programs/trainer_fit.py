@@ -1,6 +1,10 @@
-"""A training by the Hugging Face Trainer. python trainer_fit.py CONFIGURATION [BAD BATCH | - [callback]]"""
+"""A training by the Hugging Face Trainer. python trainer_fit.py CONFIGURATION,... [BAD BATCH | - [callback | callback-skip | without]]
+
+without: all batches of the step that the bad one is in are left out, as if the loop had said `continue` there.
+"""
 
 import hashlib
+import os
 import sys
 import warnings
 
@@ -17,10 +21,24 @@ def digest(model):
     return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
 
 
-def note_digest(model):
+def digest_of_rest(model, optimizers, schedulers):
+    """Of all else that training moves: buffers, optimizer state, where the schedulers are, the generator."""
+    tensors = [*model.buffers(), *(v for o in optimizers for s in o.state.values() for v in s.values()), torch.get_rng_state()]
+    found = hashlib.sha256(repr([(s.last_epoch, s.get_last_lr()) for s in schedulers]).encode())
+    for value in tensors:
+        found.update(value.detach().numpy().tobytes() if isinstance(value, torch.Tensor) else repr(value).encode())
+    return found.hexdigest()
+
+
+def note_digest(name, model):
     """After every step: what the weights are when a later one is stopped."""
-    with open("digests.txt", "a") as f:
+    with open(f"{name}/digests.txt", "a") as f:
         f.write(digest(model) + "\n")
+
+
+def without_dropout(module):
+    if isinstance(module, nn.Dropout):
+        module.p = 0.0
 
 
 class Sentences(Dataset):
@@ -30,6 +48,11 @@ class Sentences(Dataset):
         if bad is not None:
             self.scale[bad * SIZE + 1] = 0
 
+    def leave_out(self, first, batches):
+        for name in ("words", "scale"):
+            whole = getattr(self, name)
+            setattr(self, name, torch.cat([whole[: first * SIZE], whole[(first + batches) * SIZE:]]))
+
     def __len__(self):
         return len(self.words)
 
@@ -38,6 +61,11 @@ class Sentences(Dataset):
 
 
 class Classifier(nn.Module):
+    supports_gradient_checkpointing = True
+
+    def gradient_checkpointing_enable(self, **options):
+        self.bert.gradient_checkpointing_enable(**options)
+
     def __init__(self):
         super().__init__()
         self.bert = BertModel(BertConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
@@ -83,13 +111,13 @@ class Overridden(InOrder):
 class Told(TrainerCallback):
     """What a user's callback sees and leaves behind."""
 
-    def __init__(self):
-        self.steps = 0
+    def __init__(self, name):
+        self.name, self.steps = name, 0
 
     def on_step_end(self, args, state, control, model=None, **kwargs):
         self.steps += 1
-        note_digest(model)
-        with open("steps.txt", "a") as f:
+        note_digest(self.name, model)
+        with open(f"{self.name}/batches.txt", "a") as f:
             f.write(f"{state.global_step} {self.steps}\n")
 
 
@@ -100,30 +128,42 @@ CONFIGURATIONS = {
     "bf16": (InOrder, {"bf16": True}),
     "overridden": (Overridden, {"dataloader_num_workers": 2}),
     "own_loss": (Weighted, {"gradient_accumulation_steps": 2}),
+    "checkpointing": (InOrder, {"gradient_checkpointing": True, "optim": "adafactor"}),
+    "evaluating": (InOrder, {"eval_strategy": "epoch", "save_strategy": "steps", "save_steps": 4,
+                             "save_total_limit": 2, "report_to": ["tensorboard"]}),
 }
 
 
-def train(name, bad, callback):
+def train(name, bad, mode):
     set_seed(3)
     torch.set_num_threads(1)
     kind, options = CONFIGURATIONS[name]
-    model, told = Classifier(), Told()
-    arguments = TrainingArguments(output_dir=f"out-{name}", num_train_epochs=2, per_device_train_batch_size=SIZE, use_cpu=True,
-                                  learning_rate=1e-3, logging_steps=1, save_strategy="no", report_to=[],
-                                  remove_unused_columns=False, **options)
+    os.makedirs(name, exist_ok=True)
+    model, told = Classifier(), Told(name)
+    if options.get("gradient_accumulation_steps", 1) > 1:  # a step left out gives back the numbers that its last batch drew
+        model.apply(without_dropout)
+    arguments = TrainingArguments(output_dir=f"{name}/out", num_train_epochs=2, per_device_train_batch_size=SIZE, use_cpu=True,
+                                  learning_rate=1e-3, lr_scheduler_type="constant_with_warmup", warmup_steps=6, logging_steps=1,
+                                  remove_unused_columns=False, **{"save_strategy": "no", "report_to": [], **options})
     callbacks = [told]
-    if callback:
+    if mode.startswith("callback"):
         from finitude.integrations.transformers import FinitudeCallback
 
-        callbacks.append(FinitudeCallback(report="report.json"))
-    trainer = kind(model=model, args=arguments, train_dataset=Sentences(bad), callbacks=callbacks)
+        callbacks.append(FinitudeCallback(report="report.json", on_alarm="skip" if mode.endswith("skip") else "stop"))
+    rows = Sentences(bad)
+    if mode == "without":
+        size = options.get("gradient_accumulation_steps", 1)
+        rows.leave_out(bad // size * size, size)
+    trainer = kind(model=model, args=arguments, train_dataset=rows, eval_dataset=Sentences(None), callbacks=callbacks)
     try:
         trainer.train()
     finally:
         logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-        print(name, "steps", told.steps, "logged", len(logged), "weights", digest(model), flush=True)
+        print(name, "steps", told.steps, "logged", len(logged), flush=True)
+        rest = digest_of_rest(model, [trainer.optimizer.optimizer], [trainer.lr_scheduler])
+        print(name, "rest", rest, "weights", digest(model), flush=True)
 
 
 if __name__ == "__main__":
     for configuration in sys.argv[1].split(","):
-        train(configuration, int(sys.argv[2]) if sys.argv[2:3] not in ([], ["-"]) else None, sys.argv[3:] == ["callback"])
+        train(configuration, int(sys.argv[2]) if sys.argv[2:3] not in ([], ["-"]) else None, "".join(sys.argv[3:]))
