@@ -5,10 +5,10 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-16 clang-format 2>/dev/null))
 
-.PHONY: help setup build demo test zoo test-matrix test-neon fuzz bench-sense bench-overhead bench-pieces bench-peers gpu format clean
+.PHONY: help setup build demo test zoo test-matrix test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-peers gpu format clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install the apt and pip packages that are missing (root or sudo), and make .venv
 	@tools/setup.sh test
@@ -49,6 +49,9 @@ bench-pieces: ## The budget of a step in nanoseconds per piece; writes docs/over
 
 bench-peers: ## Install the packages that only two of the alternatives need, into build/bench-peers
 	@$(PY) -m pip install --disable-pip-version-check --quiet --upgrade --no-deps --target build/bench-peers -r requirements/bench.txt
+
+test-frameworks: ## Tests with the real Lightning, transformers and Accelerate, in a venv below build/ (not in CI)
+	@tools/test_frameworks.sh
 
 gpu: ## On a machine with a GPU: its tests and benchmarks; writes docs/overhead-gpu.md (not in CI)
 	@tools/gpu.sh

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-OTHER_LABELS = ("zoo", "slow", "matrix", "cuda")
+OTHER_LABELS = ("zoo", "slow", "matrix", "cuda", "frameworks")
 
 
 @pytest.hookimpl(tryfirst=True)

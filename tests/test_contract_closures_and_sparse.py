@@ -61,9 +61,9 @@ def test_a_searching_step_is_undone_with_all_its_state(tmp_path):
     assert skipped.the_alarm()["weights"] == "clean"
 
 
-def test_a_searching_step_is_explained_by_a_second_process(tmp_path):
+def test_a_searching_step_is_explained_by_calling_its_closure_again(tmp_path):
     alarm = training(tmp_path, SEARCH_STATE.format(bad=3, left_out=None), "--on-alarm", "stop").the_alarm()
-    assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("persistent", "restart", True)
+    assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("persistent", "closure", True)
     birth = alarm["births"][0]
     assert (birth["phase"], birth["op"], birth["source"]) == ("forward", "aten::log", "loss = loss + (loss * 0).log()")
 

@@ -54,7 +54,7 @@ native_suite core "C++ core"
 native_suite asan "C++ core under ASan and UBSan"
 native_suite tsan "ring and event sink under TSan"
 if step "extension" build_extension; then
-  attempt pytest-fast "Python tests" run_pytest fast "not zoo and not slow"
+  attempt pytest-fast "Python tests" run_pytest fast "not zoo and not slow and not frameworks"
   attempt pytest-zoo "zoo" run_pytest zoo "zoo and not slow"
   attempt pytest-slow "slow tests" run_slow
 else

@@ -4,7 +4,7 @@ import sys
 import traceback
 
 from . import _native
-from .errors import NonFiniteError
+from .errors import NonFiniteError, Reached
 
 session = None
 after_step = _native.check_after_step  # the hook that looks at what a step wrote: one object, see compat.pass_over
@@ -28,7 +28,7 @@ def _guard(name):
             return getattr(session, name)(*args)
         except NonFiniteError as e:
             raise e.with_traceback(None)  # the user's traceback ends at optimizer.step, not in our decisions
-        except (KeyboardInterrupt, SystemExit):
+        except (KeyboardInterrupt, SystemExit, Reached):
             raise
         except BaseException:
             _fail(name)
@@ -47,6 +47,7 @@ on_created = _guard("on_created")
 on_searched = _guard("on_searched")
 leave_out = _guard("leave_out")
 on_armed = _guard("on_armed")
+on_unit_raised = _guard("on_unit_raised")
 on_scaler_step = _guard("on_scaler_step")
 on_late = _guard("on_late")
 

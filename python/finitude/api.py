@@ -70,9 +70,8 @@ def watch(model=None, optimizer=None, **options):
 
 def step(closure):
     """Runs one training step given as a closure; a bad step can then be run again by calling it once more."""
-    if _cold.session is None:
-        return closure()
-    return closure()
+    session = _cold.session
+    return closure() if session is None else session.units.call(closure)
 
 
 def save(name, tensor):

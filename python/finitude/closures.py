@@ -5,7 +5,7 @@ import weakref
 import torch
 
 from . import _cold, _native, discover, guard
-from .errors import NonFiniteError
+from .errors import NonFiniteError, Reached
 
 _evaluates_first = weakref.WeakKeyDictionary()  # optimizer -> its step evaluates the closure once, and before it writes
 _after_hooks = weakref.WeakKeyDictionary()
@@ -19,7 +19,7 @@ def wrap(session, optimizer, args, kwargs):
     elif isinstance(optimizer, torch.optim.LBFGS):  # the one class of torch.optim that evaluates it several times
         stand_in = _Searching(session, optimizer, closure)
     else:
-        stand_in = _Once(optimizer, closure)
+        stand_in = _Once(session, optimizer, closure)
     if "closure" in kwargs:
         return args, {**kwargs, "closure": stand_in}
     return (args[0], stand_in, *args[2:]), kwargs
@@ -37,6 +37,9 @@ def _is_vetoed(optimizer):
     verdict = True
     try:
         verdict = _cold.on_window(optimizer) if _native.judge(optimizer) else None
+    except Reached:  # a second run, which wants to look at this window
+        verdict = None
+        raise
     finally:  # an error out of it ends the step too
         if verdict is True:
             _native.count_step(optimizer)
@@ -48,11 +51,11 @@ def _is_vetoed(optimizer):
 class _Once:
     """Evaluated once, before the update: the gate shuts behind it."""
 
-    def __init__(self, optimizer, closure):
-        self.optimizer, self.closure = optimizer, closure
+    def __init__(self, session, optimizer, closure):
+        self.session, self.optimizer, self.closure = session, optimizer, closure
 
     def __call__(self):
-        result = self.closure()
+        result = self.session.units.call(self.closure)
         if _is_vetoed(self.optimizer):
             _native.take_rest(self.optimizer)
         else:
@@ -77,7 +80,7 @@ class _Unknown:
     """
 
     def __init__(self, session, optimizer, closure):
-        self.optimizer, self.closure, self.times = optimizer, closure, 0
+        self.session, self.optimizer, self.closure, self.times = session, optimizer, closure, 0
         known = _evaluates_first.get(optimizer)
         self.learns = known is None
         self.copied = (not known or session.config.undo_mb > 0) and _native.copy_before_step(optimizer)
@@ -89,12 +92,12 @@ class _Unknown:
             _evaluates_first[optimizer] = False
             _native.enter_closure()
             try:
-                return self.closure()
+                return self.session.units.apart(self.closure)
             finally:
                 _native.leave_closure()
         if self.learns:
             _evaluates_first[optimizer] = self.copied and not _native.wrote_since_copy(optimizer)
-        loss = self.closure()
+        loss = self.session.units.call(self.closure)
         try:
             vetoed = _is_vetoed(optimizer)
         except NonFiniteError:
@@ -123,7 +126,9 @@ class _Searching:
     def __call__(self):
         _native.enter_closure()
         try:
-            result = self.closure()
+            # Points further along the line are other parameters: only the first evaluation can be called again.
+            units = self.session.units
+            result = units.call(self.closure) if self.first is None else units.apart(self.closure)
         finally:
             _native.leave_closure()
         if self.first is None:
@@ -161,4 +166,5 @@ class _Searching:
             optimizer.state.update(self.state)
         _native.count_step(optimizer)
         _native.close_window(optimizer)
-        session.act(optimizer, alarm, sinks, where="search", undone=session.config.on_alarm != "warn")
+        session.act(optimizer, alarm, sinks, where="search", undone=session.config.on_alarm != "warn",
+                    loss=self.first if loss_bad else None)

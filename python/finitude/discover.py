@@ -102,8 +102,10 @@ def sharing(optimizer):
 
 
 def schedulers(optimizers):
-    wanted = {id(o) for o in optimizers}
-    return [s for s in _instances(torch.optim.lr_scheduler.LRScheduler) if id(getattr(s, "optimizer", None)) in wanted]
+    """Those that set their learning rate; some are given a framework's wrapper around the optimizer."""
+    wanted, groups = {id(o) for o in optimizers}, {id(o.param_groups) for o in optimizers}
+    found = [(s, getattr(s, "optimizer", None)) for s in _instances(torch.optim.lr_scheduler.LRScheduler)]
+    return [s for s, o in found if id(o) in wanted or id(getattr(o, "param_groups", None)) in groups]
 
 
 def scaler_of(optimizer):

@@ -1,4 +1,4 @@
-"""The one exception that finitude raises into a training program."""
+"""The one exception that finitude raises into a training program, and one that never gets that far."""
 
 
 class NonFiniteError(FloatingPointError):
@@ -10,3 +10,7 @@ class NonFiniteError(FloatingPointError):
     def __init__(self, message, report=None):
         super().__init__(message)
         self.report = report
+
+
+class Reached(BaseException):
+    """Inside a second run only: the step that it leads to has come. Never leaves finitude."""

@@ -87,6 +87,11 @@ def apply(alarm, found):
     return True
 
 
+def passed_over(alarm, why):
+    """A way to run the step again that did not serve, and why."""
+    alarm["rerun_text"] = "; ".join(filter(None, (alarm["rerun_text"], why)))
+
+
 def birth(phase, op="", file="", line=0):
     """A birth whose place is known without a trace."""
     return {"phase": phase, "op": op, "file": file, "line": line, "source": linecache.getline(file, line).strip() if file else "",

@@ -92,19 +92,19 @@ class Ledger:
             todo.extend((v, k) for k, v in own.items())
 
     def _container(self, it, name, todo):
-        self._elements += len(it)
+        self._elements += base_of(it).__len__(it)
         if isinstance(it, dict):
-            copy = dict(it)
+            copy = dict(dict.items(it))
             self._copies.append(lambda: _dictionary(it, copy))
             todo.extend((v, str(k)) for k, v in copy.items())
         elif isinstance(it, bytearray):
             copy = bytes(it)
             self._copies.append(lambda: _sequence(it, copy))
         elif isinstance(it, set):
-            copy = set(it)
-            self._copies.append(lambda: it != copy and (it.clear(), it.update(copy)))
+            copy = set(set.__iter__(it))
+            self._copies.append(lambda: set.__ne__(it, copy) and (set.clear(it), set.update(it, copy)))
         else:
-            copy = list(it)
+            copy = list(base_of(it).__iter__(it))
             self._copies.append(lambda: _sequence(it, copy))
             todo.extend((v, name) for v in copy)
 
@@ -153,18 +153,28 @@ def _attributes(state, own, left):
     _update(state, own)
 
 
+def base_of(it):
+    """The builtin container that it is made of: a subclass may do anything in its own methods, such as loading modules."""
+    return next(b for b in (collections.OrderedDict, *CONTAINERS) if isinstance(it, b))
+
+
 def _dictionary(it, copy):
-    if len(it) == len(copy) and all(it.get(k, it) is v for k, v in copy.items()):
+    if dict.__len__(it) == len(copy) and all(dict.get(it, k, it) is v for k, v in copy.items()):
         return
-    it.clear()
-    it.update(copy)
+    base = base_of(it)
+    base.clear(it)
+    for key, value in copy.items():
+        base.__setitem__(it, key, value)
 
 
 def _sequence(it, copy):
-    if len(it) == len(copy) and all(x is y or isinstance(it, bytearray) and x == y for x, y in zip(it, copy)):
+    base = base_of(it)
+    if base.__len__(it) == len(copy) and all(
+        x is y or base is bytearray and x == y for x, y in zip(base.__iter__(it), copy)
+    ):
         return
-    if isinstance(it, collections.deque):
-        it.clear()
-        it.extend(copy)
+    if base is collections.deque:
+        base.clear(it)
+        base.extend(it, copy)
     else:
-        it[:] = copy
+        base.__setitem__(it, slice(None), copy)

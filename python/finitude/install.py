@@ -9,7 +9,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from . import _cold, _native, _places, child, compat, family, guard
+from . import _cold, _native, _places, child, compat, family, guard, units
 
 
 class Patches:
@@ -87,6 +87,7 @@ def install():
         [torch.nn.Module._call_impl.__code__, torch.nn.Module._wrapped_call_impl.__code__],
     )
     watch_numpy()
+    watch_frameworks()
     if not _fork_hook:
         os.register_at_fork(after_in_child=_after_fork)
         _fork_hook = True
@@ -102,6 +103,11 @@ def watch_numpy():
         _native.set_numpy_state_address(bits.ctypes.state_address if type(bits).__name__ == "MT19937" else 0)
     except (AttributeError, ImportError):
         _native.set_numpy_state_address(0)
+
+
+def watch_frameworks():
+    """The frameworks that are imported by now: what they call for a batch is a unit of work."""
+    units.watch_frameworks(_patches)
 
 
 def uninstall():

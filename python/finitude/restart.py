@@ -33,7 +33,7 @@ def run(session, alarm, expected, where="window"):
         why = "the program cannot be started again from here; run it under `finitude run`, or with --level trace" \
             if start is None else "this process lives on what its parent gave it and cannot be started again; " \
             "with --level trace every step is recorded"
-        alarm["rerun_text"] = (alarm["rerun_text"] + "; " if alarm["rerun_text"] else "") + why
+        findings.passed_over(alarm, why)
         return False
     with tempfile.TemporaryDirectory(prefix="finitude-") as directory:
         order = os.path.join(directory, "order.json")
@@ -50,7 +50,7 @@ def run(session, alarm, expected, where="window"):
             process = subprocess.Popen(start.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                        stderr=subprocess.DEVNULL, env=environment, cwd=start.cwd)
         except OSError as e:
-            alarm["rerun_text"] = f"the second process could not be started: {e.strerror}"
+            findings.passed_over(alarm, f"the second process could not be started: {e.strerror}")
             return False
         said = False
         try:
@@ -59,7 +59,7 @@ def run(session, alarm, expected, where="window"):
                 if waited > limit:
                     process.kill()
                     process.wait()
-                    alarm["rerun_text"] = f"the second process did not reach step {alarm['step']} within {limit:.0f} s"
+                    findings.passed_over(alarm, f"the second process did not reach step {alarm['step']} within {limit:.0f} s")
                     return False
                 if waited > 3 and not said:
                     said = True
@@ -74,7 +74,7 @@ def run(session, alarm, expected, where="window"):
             with open(result, encoding="utf-8") as f:
                 found = json.load(f)
         except (OSError, ValueError):
-            alarm["rerun_text"] = f"the second process ended (exit code {process.returncode}) before step {alarm['step']}"
+            findings.passed_over(alarm, f"the second process ended (exit code {process.returncode}) before step {alarm['step']}")
             return False
     findings.apply(alarm, found["findings"])
     alarm["step"] = found["step"]

@@ -32,7 +32,7 @@ def begin(session, optimizer, alarm, sinks):
     if why is None and (own := discover.unwatched_generators(session.generators)):
         why = f"the program draws from a generator of its own ({', '.join(own[:3])})"
     if why is not None:
-        alarm["rerun_text"] = f"rewind: {why}"
+        findings.passed_over(alarm, f"rewind: {why}")
         return False
     expected = findings.fingerprint(optimizer)
     held = [(kind, name, tensor.clone() if tensor is not None else None) for kind, name, tensor in sinks]
@@ -40,7 +40,7 @@ def begin(session, optimizer, alarm, sinks):
     grads = [(p, p.grad) for p in discover.parameters(optimizer)]
     why = _native.rewind_begin()
     if why is not None:
-        alarm["rerun_text"] = f"rewind: {why}"
+        findings.passed_over(alarm, f"rewind: {why}")
         return False
     session.holds.hold(discover.sharing(optimizer))
     session.holds.hold_scaler(session.scaler)
@@ -57,7 +57,7 @@ def begin(session, optimizer, alarm, sinks):
 def end(session, optimizer, pending):
     """The second run reached `step` again. True if it did what the first did, and the alarm now tells why."""
     _native.trace_stop()
-    pending["quiet"].end()
+    written = pending["quiet"].end()
     compat.end_eager(pending["eager"])
     alarm = pending["alarm"]
     eager = pending["eager"] is not None
@@ -69,13 +69,14 @@ def end(session, optimizer, pending):
         why = "another optimizer stepped first"
     if why is None and not same and not eager:
         why = "loss or gradients came out with other bits"
-    lost = pending["ledger"].put_back()
+    lost = pending["ledger"].put_back() + written
     if why is not None:
-        alarm["rerun_text"] = f"rewind did not reproduce the step: {why}"
+        findings.passed_over(alarm, f"rewind did not reproduce the step: {why}")
         _as_before_second_run(optimizer, pending)
         _native.trace_clear()
         _trace_on_as_before(session)
         return False
+    passed_over = alarm["rerun_text"]
     alarm["rerun_by"], alarm["rerun_verified"] = "rewind", same
     alarm["rerun_text"] = "rewound and run again in place" + (", eagerly instead of compiled" if eager else "")
     if not same and not failed_again:
@@ -88,8 +89,10 @@ def end(session, optimizer, pending):
     _trace_on_as_before(session)
     alarm["rerun"] = "persistent"
     alarm["rerun_text"] += "; loss and gradients came out with the same bits" if same else "; it failed again, with other bits"
+    if passed_over:
+        alarm["rerun_text"] += f" ({passed_over})"
     if lost:
-        alarm["rerun_text"] += f"; it also wrote a second time, too large to put back: {', '.join(lost[:8])}"
+        alarm["rerun_text"] += f"; it also wrote a second time, and this could not be put back: {', '.join(lost[:8])}"
     return True
 
 
@@ -115,5 +118,5 @@ def abandon(session):
     pending["ledger"].put_back()
     pending["quiet"].end()
     compat.end_eager(pending["eager"])
-    pending["alarm"]["rerun_text"] = "rewind: the second run did not come back to this step"
+    findings.passed_over(pending["alarm"], "rewind: the second run did not come back to this step")
     return pending

@@ -5,12 +5,13 @@ import sys
 
 import torch
 
-from . import _native, damage, discover, findings, guard, intake, late, ranks, restart, rewind
+from . import _native, damage, discover, findings, guard, intake, late, ranks, recall, restart, rewind, scaling
 from . import sinks as sinks_of
 from .errors import NonFiniteError
 from .hold import Holds
 from .report import Report, count_text, number, statistic
 from .teller import Teller
+from .units import Units
 
 BAD = 2  # GradMark::State: at least infinite
 
@@ -22,6 +23,7 @@ class Session:
         self.teller = Teller(self.report)
         self.target = target          # set in a second process: the step it is to explain
         self.holds = Holds()
+        self.units = Units(self)
         self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
         self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips)
         self.second_runs = _native.SecondRuns(config.on_alarm)
@@ -61,7 +63,10 @@ class Session:
         from . import install
 
         install.watch_numpy()
-        _native.watch_buffers([b for _, b in discover.buffers(optimizer)])
+        install.watch_frameworks()
+        found = [b for _, b in discover.buffers(optimizer)]
+        _native.watch_buffers(found)
+        self.units.watch_buffers(found)
 
     def _open_ring(self):
         """The ring of steps, in the directory of the run: it tells the end of a run that was killed."""
@@ -117,41 +122,18 @@ class Session:
         self.holds.release()
 
     def on_scaler_skip(self, optimizer):
-        self._count_scaler_skip(optimizer, self.scaler)
+        recall.leave_at(self, optimizer)
+        scaling.skipped_once(self, optimizer)
 
     def on_scaler_step(self, optimizer, scaler, skipped):
         """GradScaler.step with a bad unscaled loss, which alarms at once (True: leave the call out), or that skipped."""
+        recall.leave_at(self, optimizer)
         self.scaler = scaler
-        if skipped:
-            self._count_scaler_skip(optimizer, scaler)
-            return None
-        losses = [l for l in _native.window(optimizer)["losses"] if l["owned"]]
-        bad = {l["serial"] for l in losses if l["bad"]}
-        if not bad and not any(l["answered"] and l["serial"] in self.left_out for l in losses):
-            return None
-        verdict = self.on_window(optimizer) if bad else True
-        if verdict is True:
-            self.left_out |= bad
-            _native.count_step(optimizer)
-        if verdict:
-            _native.close_window(optimizer)
-        return True if verdict else None
-
-    def _count_scaler_skip(self, optimizer, scaler):
-        window = _native.window(optimizer)
-        scale = float(scaler.get_scale()) if scaler is not None else None
-        beyond, row = self.scaler_skips.on_skip(window["ordinal"], window["step"], scale)
-        if beyond:
-            bad = [i for i, m in enumerate(window["marks"]) if m >= BAD]
-            name = discover.names(optimizer)[bad[0]] if bad else "gradients"
-            alarm = self.new_alarm(optimizer, "gradient", name)
-            alarm["text"] = f"GradScaler skipped {row} step{'s' if row > 1 else ''} in a row" + (
-                f" and its scale is down to {scale:g}: the gradients overflow at every scale so far" if scale is not None else "")
-            alarm["cause"] = {"class": "loss-scale-misuse", "confidence": "likely", "experiments": [], "text": alarm["text"]}
-            self.act(optimizer, alarm, None, rerun_wanted=False)
+        return scaling.on_step(self, optimizer, skipped)
 
     def on_window(self, optimizer):
         """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
+        recall.leave_at(self, optimizer)
         if self.target is not None:
             return self.target.on_window(self, optimizer)
         if self.pending is not None:
@@ -232,6 +214,9 @@ class Session:
 
         return closures.wrap(self, optimizer, args, kwargs)
 
+    def on_unit_raised(self, error):
+        recall.raised(self, error)
+
     # -- what is done about it ------------------------------------------------------------------
 
     def new_alarm(self, optimizer, kind, name, step=None):
@@ -266,18 +251,24 @@ class Session:
                     "to zero", {"class": "clipping", "confidence": "likely", "experiments": [],
                                 "text": "the norm of finite gradients overflowed"}, births)
 
-    def act(self, optimizer, alarm, sinks, where="window", undone=False, rerun_wanted=True):
+    def act(self, optimizer, alarm, sinks, where="window", undone=False, rerun_wanted=True, loss=None):
         """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None: apply.
 
         where the bad value is: "window", open at `step`; "written" by the step just taken; made by a "search" along a
-        line; "earlier", by an unknown step; there at the "start". undone: what the step wrote has been put back.
+        line; "earlier", by an unknown step; there at the "start". undone: what the step wrote has been put back. loss: the
+        bad one that a search began with.
         """
         traced = self.config.level == "trace" and where in ("window", "written", "search")
         allowances = bool(self.allowed or self.allowed_tensors)
         if rerun_wanted and self.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], allowances, traced):
             if traced and rewind.try_trace(self, optimizer, alarm, sinks):
                 pass
-            elif where == "window" and not ranks.several() and rewind.begin(self, optimizer, alarm, sinks):
+            elif where == "window" and recall.explain(self, optimizer, alarm):
+                pass
+            elif where == "search" and undone and loss is not None and recall.explain(self, optimizer, alarm, loss):
+                pass
+            elif where == "window" and not self.units.of_framework() and not ranks.several() and \
+                    rewind.begin(self, optimizer, alarm, sinks):
                 return "again"  # _second_run_ended goes on from here
             else:
                 restart.run(self, alarm, findings.fingerprint(optimizer), where)
@@ -361,13 +352,15 @@ class Session:
             return
         if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():
             return
-        found = sinks_of.pending_window(self) or sinks_of.value_in_frames(self, error) or sinks_of.lost_window(self)
+        explained = recall.explained(self, error)
+        found = explained or \
+            sinks_of.pending_window(self) or sinks_of.value_in_frames(self, error) or sinks_of.lost_window(self)
         if found is None:
             return
         optimizer, alarm, sinks = found
         alarm["text"] += f"; the script itself raised {type(error).__name__}"
         alarm["action"] = "the script's own exception"
-        if self.config.on_alarm != "raise" and not rewind.try_trace(self, optimizer, alarm, sinks):
+        if not explained and self.config.on_alarm != "raise" and not rewind.try_trace(self, optimizer, alarm, sinks):
             restart.run(self, alarm, findings.fingerprint(optimizer))
         alarm.pop("optimizer_ordinal", None)
         _native.consume_losses(optimizer)

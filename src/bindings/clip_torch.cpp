@@ -4,6 +4,7 @@
 #include "bindings/meter.h"
 #include "bindings/python_compat.h"
 #include "bindings/stack_torch.h"
+#include "bindings/units_torch.h"
 #include "bindings/window_torch.h"
 #include "observe/tensor_view_torch.h"
 
@@ -85,6 +86,7 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
     result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
   }
   if (result == nullptr || list == nullptr) return result;
+  note_clipping(original_clip, args, nargs, kwnames);
   bool any_bad = false, any_owned = false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
     const at::Tensor* grad = gradient_of(PyList_GET_ITEM(list, i));

@@ -11,6 +11,7 @@
 #include "bindings/guard_torch.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
+#include "bindings/units_torch.h"
 #include "bindings/window_torch.h"
 #include "bindings/written_torch.h"
 #include "observe/tensor_view_torch.h"
@@ -245,6 +246,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   const double lr = group_lr(optimizer, entry->lr);
   if (verdict.needs_cold || l.closure_depth > 0) {
     PyObject* r = call_cold("on_window", optimizer);
+    if (r == nullptr && units_run_again()) return nullptr;  // the second run has got as far as it was to go
     const bool again = r != nullptr && r != Py_None && r != Py_True;  // the same step runs a second time
     if (again) close_window(*entry);
     else if (r != Py_None) leave_out(*entry, verdict, lr, record::kStepVetoed | record::kStepAlarm);
@@ -341,6 +343,7 @@ PyObject* clip_value(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObjec
   std::vector<PyObject*> call(args, args + nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0));
   call[0] = list;
   PyObject* result = PyObject_Vectorcall(l.original_clip_value, call.data(), static_cast<size_t>(nargs), kwnames);
+  if (result != nullptr) note_clipping(l.original_clip_value, call.data(), nargs, kwnames);
   if (l.devices != 0 && result != nullptr) after_device_write(list);
   Py_DECREF(list);
   return result;

@@ -114,6 +114,7 @@ struct Live {
   int steps_open = 0;                // steps of classes outside torch.optim under way
   std::uint64_t step_serial = 0;     // the last backward before the innermost of them
   int closure_depth = 0;
+  std::uint64_t windows_closed = 0;    // of any optimizer, so far
   std::unique_ptr<record::RingWriter> ring;  // the last steps; survives the process where it has a file
 };
 

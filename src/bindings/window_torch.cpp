@@ -12,6 +12,7 @@
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/stack_torch.h"
+#include "bindings/units_torch.h"
 #include "bindings/written_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
@@ -322,7 +323,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
   };
   look_at_losses();
   const bool rare = !ok || verdict->laundered != 0 || entry.written_bad || buffer_snapshot().turned_nan() || rewind_wants(entry) ||
-                    is_target(entry, entry.step) || (l.target_written && entry.step > 0 && is_target(entry, entry.step - 1));
+                    units_run_again() || is_target(entry, entry.step) || (l.target_written && entry.step > 0 && is_target(entry, entry.step - 1));
   if (device != nullptr) {
     settle_device(entry, verdict, may_be_late && !rare && !bad_loss && verdict->bad_gradients == 0);
     look_at_losses();
@@ -339,6 +340,8 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
 void close_window(OptimizerEntry& entry) {
   const Metered verdict(Piece::kVerdict);
   Live& l = live();
+  ++l.windows_closed;
+  if (!units_run_again()) forget_clipping();
   if (entry.dropped == 0) entry.predicted = entry.backwards;  // a window that was dropped says nothing of the next
   entry.backwards = 0;
   entry.norm_overflow = false;
@@ -358,7 +361,7 @@ void close_window(OptimizerEntry& entry) {
 }
 
 void record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, double lr, std::uint32_t flags) noexcept {
-  if (!live().ring) return;
+  if (!live().ring || units_run_again()) return;
   const Metered ring(Piece::kRing);
   double loss = 0;
   for (const LossNote& note : live().losses) {

@@ -1,0 +1,174 @@
+#include "bindings/units_torch.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "bindings/loader_torch.h"
+#include "bindings/rewind_torch.h"
+#include "bindings/snapshot_torch.h"
+#include "bindings/units_python.h"
+#include "bindings/window_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+namespace py = pybind11;
+
+// All that a backward or a step changes of what was noted, so that a second run leaves no mark on the first.
+struct SetAside {
+  RngState rng;
+  BufferSnapshot buffers;
+  Counters counters;
+  std::vector<LossNote> losses;
+  std::vector<OptimizerEntry> entries;
+  std::uint64_t backward_serial = 0, left_out_serial = 0;
+  bool scaled_pending = false, wake_on_backward = false;
+};
+
+struct Clipping {
+  py::object original, args, kwargs;
+};
+
+bool again = false;
+bool wanted = false;  // a unit has ended in this window
+
+SetAside& set_aside() {
+  static auto* aside = new SetAside();
+  return *aside;
+}
+
+std::vector<Clipping>& clippings() {
+  static auto* list = new std::vector<Clipping>();
+  return *list;
+}
+
+// Everything is as at the start of the window, but for gradients and generators: those are the caller's to
+// set.
+void begin_again() {
+  Live& l = live();
+  SetAside& aside = set_aside();
+  again = true;
+  take_rng(&aside.rng);
+  aside.buffers = buffer_snapshot();
+  aside.buffers.take();
+  aside.counters = l.counters;
+  aside.losses = l.losses;
+  aside.backward_serial = l.backward_serial;
+  aside.left_out_serial = l.left_out_serial;
+  aside.scaled_pending = l.scaled_pending;
+  aside.wake_on_backward = l.wake_on_backward;
+  aside.entries.clear();
+  for (const auto& entry : l.optimizers) aside.entries.push_back(*entry);
+  for (const auto& entry : l.optimizers) {
+    entry->undo.reset();  // a copy of a step that is under way stays what it is
+    entry->undo_held = false;
+    close_window(*entry);
+  }
+  l.losses.clear();
+  l.scaled_pending = l.wake_on_backward = false;
+  buffer_snapshot().restore();
+}
+
+void end_again() {
+  if (!again) return;
+  again = false;
+  Live& l = live();
+  SetAside& aside = set_aside();
+  l.counters = aside.counters;
+  l.losses = std::move(aside.losses);
+  l.backward_serial = aside.backward_serial;
+  l.left_out_serial = aside.left_out_serial;
+  l.scaled_pending = aside.scaled_pending;
+  l.wake_on_backward = aside.wake_on_backward;
+  for (std::size_t i = 0; i < aside.entries.size(); ++i) *l.optimizers[i] = std::move(aside.entries[i]);
+  aside.entries.clear();
+  aside.losses.clear();
+  restore_rng(aside.rng);
+  aside.buffers.restore();
+}
+
+// Does one of the first parameters of any optimizer have a gradient?
+bool gradients_present() {
+  bool found = false;
+  for (const auto& entry : live().optimizers) {
+    if (PyWeakref_GetObject(entry->ref) != entry->self) continue;
+    for_first_parameters(entry->self, OptimizerEntry::kProbes,
+                         [&](std::uint32_t, PyObject* p) { found = found || gradient_of(p) != nullptr; });
+  }
+  return found;
+}
+
+void clip_again() {
+  const std::vector<Clipping> list = clippings();
+  for (const Clipping& c : list) {
+    PyObject* result =
+        PyObject_Call(c.original.ptr(), c.args.ptr(), c.kwargs.is_none() ? nullptr : c.kwargs.ptr());
+    if (result == nullptr) throw py::error_already_set();
+    Py_DECREF(result);
+  }
+}
+
+bool same(const TorchRng& a, const TorchRng& b) {
+  return a.taken == b.taken &&
+         (!a.taken || (a.engine.left_ == b.engine.left_ && a.engine.next_ == b.engine.next_ &&
+                       a.engine.state_ == b.engine.state_ && a.next_float == b.next_float &&
+                       a.next_double == b.next_double));
+}
+
+bool same(const TwisterRng& a, const TwisterRng& b) {
+  return a.taken == b.taken && (!a.taken || a.bytes == b.bytes);
+}
+
+bool same(const RngState& a, const RngState& b) {
+  return same(a.torch_cpu, b.torch_cpu) && same(a.python, b.python) && same(a.numpy, b.numpy) &&
+         std::ranges::equal(a.own, b.own, [](const TorchRng& x, const TorchRng& y) { return same(x, y); });
+}
+
+}  // namespace
+
+bool units_run_again() noexcept { return again; }
+
+void forget_clipping() noexcept {
+  wanted = false;
+  clippings().clear();
+}
+
+void note_clipping(PyObject* original, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  if (!wanted || again) return;
+  py::tuple positional(nargs);
+  for (Py_ssize_t i = 0; i < nargs; ++i) positional[i] = py::reinterpret_borrow<py::object>(args[i]);
+  py::object named = py::none();
+  if (kwnames != nullptr) {
+    py::dict dict;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); ++i) {
+      dict[py::handle(PyTuple_GET_ITEM(kwnames, i))] = py::reinterpret_borrow<py::object>(args[nargs + i]);
+    }
+    named = std::move(dict);
+  }
+  clippings().push_back(
+      {py::reinterpret_borrow<py::object>(original), std::move(positional), std::move(named)});
+}
+
+void define_units(py::module_& m) {
+  py::class_<RngState>(m, "Generators")
+      .def("restore", [](const RngState& state) { restore_rng(state); })
+      .def("__eq__", [](const RngState& a, const RngState& b) { return same(a, b); });
+  m.def("take_generators", [] {
+    auto state = std::make_unique<RngState>();
+    take_rng(state.get());
+    return state;
+  });
+  m.def("windows_closed", [] { return live().windows_closed; });
+  m.def("loss_serial", [] { return live().next_serial; });
+  m.def("batches_fetched", [] { return loader_log().size(); });
+  m.def("gradients_present", &gradients_present);
+  m.def("unit_ended", [] {
+    clippings().clear();
+    wanted = true;
+  });
+  m.def("clip_again", &clip_again);
+  m.def("begin_again", &begin_again);
+  m.def("end_again", &end_again);
+}
+
+}  // namespace finitude::bindings

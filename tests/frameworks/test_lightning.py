@@ -1,0 +1,71 @@
+"""Lightning's Trainer where it is hard to run a step again. What every configuration does is in test_table.py."""
+
+import pytest
+from framework_runs import PROGRAMS, assert_explained, needs, run
+
+pytestmark = needs("lightning")
+PROGRAM = "lightning_fit.py"
+BIRTH = "return self.net(x / x.norm(dim=1, keepdim=True))"
+BAD = 7  # a batch of the first epoch, of 12
+
+
+@pytest.mark.parametrize("name, source, way", [
+    ("adversarial", "unit = x / first", "closure"),
+    # What the judge's step did to the weights is not undone for this: the whole program runs again.
+    ("adversarial_maker", "loss = -self.judge(self.maker(torch.randn_like(x) + x / second)).mean()", "restart"),
+])
+def test_two_optimizers_in_one_training_step(tmp_path, name, source, way):
+    got = run(tmp_path, PROGRAM, name, str(BAD), options=[])
+    alarm = assert_explained(got, PROGRAM, BAD, source, "division-by-zero", way)
+    assert ("an optimizer has stepped in it before" in alarm["rerun_text"]) == (way == "restart")
+
+
+ODD = "lightning_odd.py"
+# case: (line of the birth, cause, way)
+CASES = {
+    "plain": (BIRTH, "division-by-zero", "closure"),
+    "workers": (BIRTH, "division-by-zero", "closure"),
+    "profiler": (BIRTH, "division-by-zero", "closure"),
+    "manual_closure": (BIRTH, "division-by-zero", "closure"),
+    "returns_none": (BIRTH, "division-by-zero", "closure"),
+    "raises": (BIRTH, "division-by-zero", "closure"),
+    "nan_in_data": ("return self.net(x)\n", "bad-data", "closure"),
+    "in_backward": ("return self.net(x) + (x * self.net[0].weight[:1])", "domain-edge", "closure"),
+    "changed_in_place": (BIRTH, "division-by-zero", "restart"),
+}
+
+
+def scalars(folder, tag):
+    """The steps at which a TensorBoard log has that tag, in the order of writing."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    events = (e for f in sorted(folder.glob("tb/*/events*")) for e in EventFileLoader(str(f)).Load())
+    return [e.step for e in events for v in e.summary.value if v.tag == tag]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_harder_cases(tmp_path, case):
+    source, cause, way = CASES[case]
+    got = run(tmp_path, ODD, case, str(BAD), options=[])
+    alarm = assert_explained(got, ODD, BAD, source, cause, way)
+    assert got.code == 1 and alarm["weights"] == "clean"
+    if way == "closure":  # loggers of the script heard of the bad batch once
+        pytest.importorskip("tensorboard")
+        assert (tmp_path / "mine.log").read_text().splitlines() == [f"batch {i}" for i in range(BAD + 1)]
+        assert scalars(tmp_path, "mine") == list(range(BAD + 1))
+
+
+def test_loggers_of_a_run_that_goes_on(tmp_path):
+    pytest.importorskip("tensorboard")
+    got = run(tmp_path, ODD, "plain", str(BAD), options=["--on-alarm", "skip"])
+    assert got.code == 0 and "seen 12" in got.out, got.told()
+    assert scalars(tmp_path, "mine") == list(range(12))
+    assert got.the_alarm()["rerun_by"] == "closure"
+
+
+def test_the_other_package_of_lightning(tmp_path):
+    """pytorch_lightning is a package of its own with the same classes."""
+    text = (PROGRAMS / PROGRAM).read_text().replace("import lightning.pytorch as pl", "import pytorch_lightning as pl")
+    text = text.replace("from lightning.pytorch", "from pytorch_lightning")
+    got = run(tmp_path, PROGRAM, "accumulating", str(BAD), options=[], text=text)
+    assert_explained(got, PROGRAM, BAD // 3, BIRTH, "division-by-zero")

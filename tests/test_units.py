@@ -1,0 +1,152 @@
+"""What is given to `step` or to finitude.step is called once more to explain a bad step; nothing else moves."""
+
+import textwrap
+
+import pytest
+from helpers import run
+
+HEAD = """
+import logging
+import finitude
+import torch
+from torch import nn
+
+torch.manual_seed(2)
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 1))
+batches = [torch.randn(8, 4) for _ in range(8)]
+batches[BAD][5] = 0
+calls = []
+logging.basicConfig(filename="calls.log", level=logging.INFO, format="%(message)s")
+
+
+def loss_of(x):
+    return model(x / x.norm(dim=1, keepdim=True)).pow(2).mean()
+
+
+def training_step(x):
+    calls.append(len(calls))
+    logging.info("call")
+    print("call", len(calls), flush=True)
+    optimizer.zero_grad()
+    loss = loss_of(x)
+    loss.backward()
+    return loss
+"""
+BIRTH = "return model(x / x.norm(dim=1, keepdim=True)).pow(2).mean()"
+
+LOOPS = {
+    "closure_of_step": """
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for x in batches:
+            optimizer.step(lambda: training_step(x))
+        """,
+    "finitude_step": """
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+        for x in batches:
+            finitude.step(lambda: training_step(x))
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+        """,
+    # The step is inside of what is called.
+    "finitude_step_and_all": """
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+
+        def whole(x):
+            training_step(x)
+            optimizer.step()
+
+        for x in batches:
+            finitude.step(lambda: whole(x))
+        """,
+    "scaled": """
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+        scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+
+        def scaled(x):
+            calls.append(len(calls))
+            logging.info("call")
+            print("call", len(calls), flush=True)
+            optimizer.zero_grad()
+            scaler.scale(loss_of(x)).backward()
+
+        for x in batches:
+            finitude.step(lambda: scaled(x))
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_value_(model.parameters(), 0.1)
+            scaler.step(optimizer)
+            scaler.update()
+        """,
+    "lbfgs": """
+        optimizer = torch.optim.LBFGS(model.parameters(), lr=1e-2, max_iter=3)
+        model.eval()
+        for x in batches:
+            optimizer.step(lambda: training_step(x))
+        """,
+}
+
+
+def program(name, bad):
+    return HEAD.replace("BAD", str(bad), 1) + textwrap.dedent(LOOPS[name])
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("bad", [0, 5])
+def test_a_bad_step_is_called_again(tmp_path, name, bad):
+    got = run(tmp_path, program(name, bad))
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["weights"]) == (bad, "clean"), got.told()
+    assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("closure", True), alarm["rerun_text"]
+    assert alarm["births"][0]["source"] == BIRTH and alarm["cause"]["class"] == "division-by-zero"
+    # The second call printed, logged and counted nothing.
+    printed = [line for line in got.out.splitlines() if line.startswith("call")]
+    assert printed == [f"call {i + 1}" for i in range(len(printed))], got.out
+    assert (tmp_path / "calls.log").read_text().count("call") == len(printed)
+    assert name == "lbfgs" or len(printed) == bad + 1
+
+
+def test_after_a_skipped_step_the_loop_goes_on_as_if_nothing_was_called_twice(tmp_path):
+    text = program("finitude_step", 3) + "print(calls, [int(m.num_batches_tracked) for m in model if hasattr(m, 'num_batches_tracked')])\n"
+    got = run(tmp_path, text, "--on-alarm", "skip")
+    assert got.code == 0 and got.the_alarm()["rerun_by"] == "closure", got.told()
+    # A vetoed step's batch does not count in the running statistics.
+    assert got.out.splitlines()[-1] == f"{list(range(8))} [7]", got.told()
+
+
+def test_a_batch_that_was_changed_in_place_is_not_taken_for_the_same(tmp_path):
+    text = HEAD.replace("BAD", "5", 1) + textwrap.dedent("""
+        from finitude import _cold
+
+        def changes(x):
+            x.add_(1.0).sub_(1.0)
+            training_step(x)
+
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+        for x in batches:
+            _cold.session.units.call(changes, (x,))   # as for a framework: what it is given can be looked at
+            optimizer.step()
+        """)
+    alarm = run(tmp_path, text).the_alarm()
+    assert alarm["rerun_by"] != "closure" and "changed in place" in alarm["rerun_text"], alarm["rerun_text"]
+
+
+def test_a_unit_that_raises_is_explained_before_anything_is_torn_down(tmp_path):
+    text = program("finitude_step", 5).replace("    loss.backward()\n", "    if not loss.isfinite():\n        raise ValueError('bad')\n"
+                                               "    loss.backward()\n")
+    got = run(tmp_path, text)
+    alarm = got.the_alarm()
+    assert got.code == 1 and "ValueError: bad" in got.err and alarm["action"] == "the script's own exception"
+    assert (alarm["step"], alarm["rerun_by"]) == (5, "closure") and alarm["births"][0]["source"] == BIRTH, alarm["rerun_text"]
+
+
+def test_a_second_call_that_goes_another_way_is_told(tmp_path):
+    """It depends on something that no snapshot holds: a file."""
+    text = program("finitude_step", 5).replace("    loss = loss_of(x)\n", """
+    import os
+    loss = loss_of(x if not os.path.exists("once") else x + 1)
+    if len(calls) == 6:
+        open("once", "w").close()
+""")
+    got = run(tmp_path, text)
+    alarm = got.the_alarm()
+    assert alarm["rerun_by"] != "closure" and "closure: loss or gradients came out with other bits" in alarm["rerun_text"]
