@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "bindings/guard_torch.h"
+#include "bindings/jump_torch.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/window_torch.h"
@@ -263,6 +264,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     Py_RETURN_NONE;
   }
   if (closure) return begin_closure(*entry, args[1], args[2]);
+  copy_before_jump(*entry);
   commit_window(*entry, verdict, lr);
   if (l.target_set && entry->ordinal == l.target_ordinal && entry->step == l.target_first) {
     PyObject* r = call_cold("on_armed", optimizer);
