@@ -10,6 +10,7 @@ import torch
 
 from . import _native, compat, discover, findings
 from . import sinks as sinks_of
+from .files import HeldFiles
 from .heap import Ledger
 from .quiet import Quiet
 
@@ -66,7 +67,8 @@ def begin(session, optimizer, alarm, sinks, tries=0, expected=None):
         if p.grad is not None:
             p.grad = torch.zeros_like(p.grad)
     session.pending = {"alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "quiet": Quiet(),
-                       "jumped": over, "eager": compat.run_eagerly(), "ledger": ledger, "grads": grads, "way": way, "tries": tries,
+                       "files": HeldFiles(),
+                       "jumped": over, "eager": compat.run_eagerly(), "ledger": ledger, "grads": grads, "way": way, "tries": tries, "twice": [],
                        "over": " and ".join(sorted({type(o).__name__ for o in over}))}
     _native.trace_clear()
     _native.trace_start()
@@ -89,6 +91,7 @@ def end(session, optimizer, pending):
     """The second run reached `step` again. True if it did what the first did, and the alarm now tells why.
     "again": it did not, and another way is being tried."""
     _native.trace_stop()
+    twice = pending["twice"] + pending["files"].end()
     pending["quiet"].end()
     compat.end_eager(pending["eager"])
     alarm = pending["alarm"]
@@ -109,13 +112,15 @@ def end(session, optimizer, pending):
         _native.trace_clear()
         if as_before and pending["tries"] == 0 and pending["way"] == "jump" and \
                 begin(session, optimizer, alarm, pending["sinks"], 1, pending["expected"]):
+            session.pending["twice"] = twice
             return "again"
+        alarm["rerun_text"] += _written_twice(twice)
         _trace_on_as_before(session)
         return False
     alarm["rerun_by"], alarm["rerun_verified"] = pending["way"], same
     back = f"rewound over the step of {pending['over']}, which was undone and taken again, " if pending["over"] else \
         "rewound to where another optimizer stepped last " if pending["way"] == "jump" else "rewound "
-    alarm["rerun_text"] = back + "and run again in place" + (", eagerly instead of compiled" if eager else "")
+    alarm["rerun_text"] = back + "and run again in place" + (", eagerly instead of compiled" if eager else "") + _written_twice(twice)
     if not same and not failed_again:
         alarm["rerun"] = "order-dependent"
         alarm["rerun_text"] += f"; the step came out finite: {ONLY_COMPILED}"
@@ -129,6 +134,10 @@ def end(session, optimizer, pending):
     if lost:
         alarm["rerun_text"] += f"; it also wrote a second time, too large to put back: {', '.join(lost[:8])}"
     return True
+
+
+def _written_twice(names):
+    return f"; written twice: {', '.join(names[:8])}" if names else ""
 
 
 def _as_before_second_run(optimizer, pending):
@@ -153,7 +162,8 @@ def abandon(session):
     _native.trace_clear()
     _native.rewind_end()
     pending["ledger"].put_back()
+    twice = pending["twice"] + pending["files"].end()
     pending["quiet"].end()
     compat.end_eager(pending["eager"])
-    pending["alarm"]["rerun_text"] = f"{pending['way']}: the second run did not come back to this step"
+    pending["alarm"]["rerun_text"] = f"{pending['way']}: the second run did not come back to this step" + _written_twice(twice)
     return pending
