@@ -238,7 +238,7 @@ bool is_jumped_over(const OptimizerEntry& entry) noexcept {
 void note_graph(std::uint64_t note, const at::Tensor& root) {
   constexpr std::size_t kMost = 512;
   Jumps& j = jumps();
-  if (j.budget == 0 || j.pasts.size() < 2 || !root.grad_fn()) return;
+  if (j.budget == 0 || live().optimizers.size() < 2 || !root.grad_fn()) return;
   if (j.graphs.size() >= kMost) j.graphs.erase(j.graphs.begin(), j.graphs.begin() + kMost / 2);
   j.graphs.push_back({note, WeakNodeRef(root.grad_fn())});
 }
@@ -250,8 +250,10 @@ bool graph_reaches_back(std::uint64_t since, std::uint64_t node, bool unknown) {
   std::unordered_set<const torch::autograd::Node*> seen;
   std::vector<const torch::autograd::Node*> todo;
   std::vector<NodeRef> roots;
+  bool any = false;
   for (const Graph& graph : jumps().graphs) {
     if (graph.note <= since) continue;
+    any = true;
     auto root = graph.root.lock();
     if (!root) {
       if (unknown) return true;
@@ -260,6 +262,7 @@ bool graph_reaches_back(std::uint64_t since, std::uint64_t node, bool unknown) {
     todo.push_back(root.get());
     roots.push_back(std::move(root));
   }
+  if (!any) return unknown;
   while (!todo.empty() && seen.size() < kMaxNodes) {
     const auto* at = todo.back();
     todo.pop_back();

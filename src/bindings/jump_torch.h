@@ -44,7 +44,8 @@ void note_graph(std::uint64_t note, const at::Tensor& root);
 // The autograd sequence number that the next node of this thread gets.
 std::uint64_t next_node();
 // Does a graph of the losses after note `since` hold nodes older than `node`? Then a second run that begins in between
-// would walk backward over them once more, or would not have them at all. unknown: what to answer where a graph is gone.
+// would walk backward over them once more, or would not have them at all. unknown: the answer where a graph is gone,
+// or there is none.
 bool graph_reaches_back(std::uint64_t since, std::uint64_t node, bool unknown);
 
 void forget_jumps();

@@ -181,6 +181,7 @@ void leave_out(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, s
   ++live().counters.steps;
   ++entry.step;
   close_window(entry);
+  if (live().depth == 0) snapshot_window(entry);  // the next window starts where the call that is left out returns
 }
 
 // A GradScaler has found an overflow: normal work. Its flag keeps the step from being applied.
