@@ -58,18 +58,14 @@ inline int frame_site(RawFrame* frame) {
 #endif
 }
 
-// The call that a frame waits in returns to another place, where this code waited with as many values on its stack.
-// True only where the interpreter reads its position again then: Python called by Python, in a version tried.
-inline bool set_frame_site(RawFrame* frame, int unit) {
+// The call that a frame waits in (Python called by Python) returns to another place, where this code waited with as
+// many values on its stack. Only in a version that it has been tried in.
+inline constexpr bool kFramesCanJump = PY_VERSION_HEX >= 0x030b0000 && PY_VERSION_HEX < 0x030c0000;
+inline void set_frame_site([[maybe_unused]] RawFrame* frame, [[maybe_unused]] int unit) {
 #if PY_VERSION_HEX >= 0x030b0000 && PY_VERSION_HEX < 0x030c0000
-  if (frame->stacktop < 0) return false;
   frame->prev_instr = _PyCode_CODE(frame->f_code) + unit;
-  return true;
-#else
-  return (void)frame, (void)unit, false;
 #endif
 }
-inline constexpr bool kFramesCanJump = PY_VERSION_HEX >= 0x030b0000 && PY_VERSION_HEX < 0x030c0000;
 
 // Not so: frames that do not run Python code (yet), which mark an entry from C or set up arguments.
 inline bool frame_is_visible(RawFrame* frame) {
