@@ -37,7 +37,7 @@ class Apart:
         self._maps = [(name, f"{i} {i} 1") for name, i in (("uid_map", os.getuid()), ("gid_map", os.getgid()))]
 
     def before_exec(self):
-        """In the child, between fork and exec. What cannot be done is left; `kept` tells."""
+        """In the child, between fork and exec. What cannot be done is left; `not_kept` tells."""
         if self._libc.unshare(_CLONE_NEWNS | _CLONE_NEWUSER) != 0:
             return
         try:
@@ -65,14 +65,14 @@ class Apart:
         with open(self._told, "w", encoding="utf-8", errors="surrogateescape") as f:
             f.write("\n".join(done))
 
-    def kept(self):
-        """(directories whose files were kept apart, those whose were not), after the child was started."""
+    def not_kept(self):
+        """The directories whose files could not be kept apart, after the child was started."""
         try:
             with open(self._told, encoding="utf-8", errors="surrogateescape") as f:
                 done = f.read().splitlines()
         except OSError:
             done = []
-        return done, [d for d in self.directories if d not in done]
+        return [d for d in self.directories if d not in done]
 
 
 def scratch_outside(*directories):

@@ -39,6 +39,11 @@ def _text_files():
     return {fd: files for fd, files in found.items() if fd > 2 and fd not in shared and _is_written_only(fd)}
 
 
+def _me():
+    """This thread, and not one of a process that was forked from it."""
+    return os.getpid(), threading.get_ident()
+
+
 def _is_written_only(fd):
     try:
         return stat.S_ISREG(os.fstat(fd).st_mode) and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
@@ -78,19 +83,27 @@ class HeldFiles:
 
     def __init__(self):
         self._swapped, self._methods, self._opens = [], [], []
-        self._thread = threading.get_ident()
+        self._me = _me()
+        self._sizes, self._files = {}, {}
+        try:
+            self._begin()
+        except Exception:
+            self.end()
+            raise
+
+    def _begin(self):
         self._files = {} if _others_run_user_code() else _text_files()
         for fd, files in self._files.items():
             try:
                 for file in files:
                     file.flush()
-                copy = os.dup(fd)
+                copy, inherited = os.dup(fd), os.get_inheritable(fd)
             except (OSError, ValueError):
                 continue
             sink = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
             os.dup2(sink, fd, inheritable=False)
             os.close(sink)
-            self._swapped.append((fd, copy))
+            self._swapped.append((fd, copy, inherited))
         self._sizes = _sizes()
         for module, name, methods in LOGGERS:
             owner = getattr(sys.modules.get(module), name, None)
@@ -100,21 +113,21 @@ class HeldFiles:
         self._hold_open()
 
     def _hold(self, owner, name):
-        original, mine = owner.__dict__[name], self._thread
+        original, mine = owner.__dict__[name], self._me
 
         def method(this, *args, **kwargs):
-            return None if threading.get_ident() == mine else original(this, *args, **kwargs)
+            return None if _me() == mine else original(this, *args, **kwargs)
 
         setattr(owner, name, method)
         self._methods.append((owner, name, original))
 
     def _hold_open(self):
         """A file that is opened to append, or must not exist yet, is one that goes away."""
-        original, mine = io.open, self._thread
+        original, mine = io.open, self._me
 
         def stand_in(file, mode="r", *args, **kwargs):
             appends = isinstance(mode, str) and ("a" in mode or "x" in mode) and not isinstance(file, int)
-            if not appends or threading.get_ident() != mine or os.path.realpath(os.fsdecode(file)).startswith("/dev/"):
+            if not appends or _me() != mine or os.path.realpath(os.fsdecode(file)).startswith("/dev/"):
                 return original(file, mode, *args, **kwargs)
             fd, path = tempfile.mkstemp(prefix="finitude-")
             os.close(fd)
@@ -145,9 +158,9 @@ class HeldFiles:
             if before is not None and size > before:
                 twice.append(_name(fd))
         while self._swapped:
-            fd, copy = self._swapped.pop()
+            fd, copy, inherited = self._swapped.pop()
             if _is_devnull(fd):  # else the second run closed it, and another file has its number
-                os.dup2(copy, fd, inheritable=False)
+                os.dup2(copy, fd, inherited)
             os.close(copy)
         return sorted(set(twice))
 

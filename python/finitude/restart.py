@@ -100,6 +100,10 @@ class Target:
         with open(path, encoding="utf-8") as f:
             return cls(json.load(f))
 
+    def directory(self):
+        """Where whoever waits for this process sees how far it is. None: all ranks run again, and share one."""
+        return None if self.order.get("ranks") else os.path.dirname(self.order["result"])
+
     def arm(self):
         """From the start for the first step, else when the step before is applied. From a checkpoint on steps count anew:
         each is traced, and the first bad one is it."""

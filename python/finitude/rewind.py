@@ -66,10 +66,11 @@ def begin(session, optimizer, alarm, sinks, tries=0, expected=None):
     for p in params:
         if p.grad is not None:
             p.grad = torch.zeros_like(p.grad)
-    session.pending = {"alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "quiet": Quiet(),
-                       "files": HeldFiles(),
-                       "jumped": over, "eager": compat.run_eagerly(), "ledger": ledger, "grads": grads, "way": way, "tries": tries, "twice": [],
-                       "over": " and ".join(sorted({type(o).__name__ for o in over}))}
+    session.pending = {
+        "alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "ledger": ledger, "grads": grads,
+        "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
+        "files": HeldFiles(), "twice": [], "quiet": Quiet(), "eager": compat.run_eagerly(),
+    }
     _native.trace_clear()
     _native.trace_start()
     return True

@@ -95,13 +95,18 @@ def run(start, command, environment, directory, alarm, resumed="", ours=()):
     took_first = time.monotonic() - start.monotonic
     limit = max(120.0, 6 * took_first)
     scratch = scratch_outside(start.cwd)
-    process, teller = None, _Teller(alarm["step"], took_first, os.path.join(directory, "steps.ring"), resumed)
+    process, apart = None, None
+    teller = _Teller(alarm["step"], took_first, os.path.join(directory, "steps.ring"), resumed)
     try:
-        apart = Apart(scratch, start.cwd, command[1:], time.time() - took_first, ours, fresh=not resumed)
+        try:
+            apart = Apart(scratch, start.cwd, command[1:], time.time() - took_first, ours, fresh=not resumed)
+        except OSError:
+            pass  # its files are written a second time then, which is said
         with_us = again.ends_with_us(signal.SIGKILL)
 
         def before_exec():
-            apart.before_exec()
+            if apart is not None:
+                apart.before_exec()
             with_us()
 
         try:
@@ -119,7 +124,7 @@ def run(start, command, environment, directory, alarm, resumed="", ours=()):
                 told = time.monotonic()
                 teller.tell(waited)
             time.sleep(0.02)
-        _, not_kept = apart.kept()
+        not_kept = apart.not_kept() if apart is not None else [start.cwd]
         files = f"files that it writes below {', '.join(not_kept[:3])} were written a second time" if not_kept else ""
         return process.returncode, "", files
     except KeyboardInterrupt:

@@ -68,7 +68,7 @@ class Session:
         if self.ring_open:
             return
         self.ring_open = True
-        directory = self.report.run_directory() if self.target is None else os.path.dirname(self.target.order["result"])
+        directory = self.report.run_directory() if self.target is None else self.target.directory()
         _native.open_ring(os.path.join(directory, "steps.ring") if directory else "")
 
     def first_seen(self, optimizer):

@@ -132,9 +132,10 @@ void copy_before_jump(OptimizerEntry& entry) {
   for (const auto& other : l.optimizers) used += other->undo ? other->undo->needed() : 0;
   const Metered undo(Piece::kUndo);
   const auto began = Clock::now();
-  past->taken = past->copy.take(entry.self, j.budget - std::min(used, j.budget), true);
+  const std::size_t room = j.budget - std::min(used, j.budget);
+  past->taken = past->copy.take(entry.self, room, true);
   if (past->taken) count_time(began);
-  else refuse("copies to go back to take " + megabytes(used + past->copy.needed()) + "; --undo-mb gives them room");
+  else if (past->copy.needed() > room) refuse("copies to go back to take " + megabytes(used + past->copy.needed()) + "; --undo-mb gives them room");
 }
 
 void note_applied(OptimizerEntry& entry) {

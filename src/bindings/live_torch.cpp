@@ -181,7 +181,6 @@ void leave_out(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, s
   ++live().counters.steps;
   ++entry.step;
   close_window(entry);
-  if (live().depth == 0) snapshot_window(entry);  // the next window starts where the call that is left out returns
 }
 
 // A GradScaler has found an overflow: normal work. Its flag keeps the step from being applied.
@@ -255,6 +254,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     Py_DECREF(r);
     if (vetoed) {
       if (l.depth > 0) l.left_out_serial = l.backward_serial;
+      else if (!again) snapshot_window(*entry);  // the next window starts where the call that is left out returns
       veto(*entry);
       Py_RETURN_NONE;
     }
