@@ -437,3 +437,25 @@ if __name__ == "__main__":
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
     with tempfile.TemporaryDirectory() as folder:
         time_steps(folder)
+
+
+def test_a_step_behind_one_that_was_left_out_is_run_again_from_there(tmp_path):
+    got = helpers.run(tmp_path, """
+        import torch
+        from torch import nn
+
+        torch.manual_seed(0)
+        model = nn.Linear(3, 1)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        rows = torch.randn(9, 4, 3)
+        rows[4, 1] = 0
+        for i, x in enumerate(rows):
+            loss = model(x / x.norm(dim=1, keepdim=True)).sum()
+            if i == 5:
+                loss = loss + (model.bias - model.bias.detach()).sqrt().sum()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """, "--on-alarm", "skip")
+    found = [(a["step"], a["sink"]["kind"], a["rerun_by"], a["rerun_verified"]) for a in got.alarms]
+    assert found == [(4, "loss", "rewind", True), (5, "gradient", "rewind", True)], got.told()

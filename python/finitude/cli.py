@@ -33,13 +33,16 @@ options of run:
   --report FILE             the report as JSON, written at the end always
   --runs DIR                where reports go (finitude-runs)
   --max-skips N             bad steps in a row before `skip` stops (10)
-  --undo-mb N               undo steps that the optimizer itself ruins: memory for the copies, in MB (0)
+  --undo-mb N               memory for copies, in MB: undo steps that the optimizer itself ruins, and always go back
+                            over another optimizer's step in place (0: only where copies are cheap)
+  --restart-args ARGS       added to the program's arguments where it is started again to explain a step, e.g.
+                            "--resume {newest:ckpt/*.pt}": from the newest file that matches instead of from its start
   --config FILE             the same keys as a TOML file ([tool.finitude] of pyproject.toml is read too)
 
 Each option is also an environment variable, e.g. FINITUDE_ON_ALARM=skip. Exit code: the script's own.
 """
 
-OPTIONS = ("--on-alarm", "--level", "--report", "--runs", "--max-skips", "--undo-mb", "--config")
+OPTIONS = ("--on-alarm", "--level", "--report", "--runs", "--max-skips", "--undo-mb", "--restart-args", "--config")
 EXIT_USAGE, EXIT_CANNOT = 2, 4
 
 

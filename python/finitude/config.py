@@ -20,6 +20,7 @@ class Config:
     runs: str = "finitude-runs"
     undo_mb: int = 0
     max_skips: int = 10
+    restart_args: str = ""
 
 
 def _nearest(word, words):

@@ -1,7 +1,10 @@
-"""Files of the program in a second run: what it writes into those that it has open, or opens, is dropped.
+"""What a second run in place would write to files a second time is held: what goes to open text files, to files that it opens
+itself, and points given to a logger that sends them elsewhere.
 
-Of a file that is open for writing, the descriptor leads nowhere for as long; one that it opens is another file, with the
-same content, which it also finds when it opens that name again. Both only on the thread that trains.
+Of a text file that is open for writing, the descriptor leads nowhere for as long. Below it there is nothing that counts what
+was written; a compressed stream or a database would be broken by that, so those are watched, and named if they were written
+twice. A file that the second run opens for writing is another file with the same content, which it also finds when it opens
+that name again. All of it on the thread that trains alone.
 """
 
 import builtins
@@ -11,155 +14,228 @@ import io
 import os
 import shutil
 import stat
+import sys
 import tempfile
 import threading
 import weakref
 
+from ._places import is_library
+
+# Loggers whose points go to another thread or process: (module, class, methods). Held for the thread that trains.
 MAX_BYTES = 64 << 20  # of a file that is opened to be added to: its content is copied
-# Threads that write no files of the program's.
-_HARMLESS = ("tqdm.", "torch.utils.data", "multiprocessing.")
+LOGGERS = [
+    ("logging", "Logger", ("callHandlers",)),
+    ("tensorboard.summary.writer.event_file_writer", "EventFileWriter", ("add_event",)),
+    ("wandb.sdk.wandb_run", "Run", ("_log", "alert")),
+]
 
 
-class Held:
-    """From its making to `end`."""
+def _text_files():
+    """{descriptor: the files on it}: text, or bytes without a buffer; written only, of no other layer's making."""
+    found, shared, raw, buffered = {}, set(), [], set()
+    for it in gc.get_objects():
+        kind = type(it)
+        try:
+            if kind is io.TextIOWrapper and not it.closed and it.writable():
+                plain = type(it.buffer) is io.BufferedWriter and type(it.buffer.raw) is io.FileIO
+                (found.setdefault(it.fileno(), []).append(it) if plain else shared.add(it.fileno()))
+            elif kind is io.FileIO and not it.closed and it.writable():
+                raw.append(it)
+            elif kind in (io.BufferedWriter, io.BufferedRandom) and not it.closed:
+                buffered.add(it.fileno())
+        except (OSError, ValueError, AttributeError):
+            continue
+    for it in raw:
+        if it.fileno() not in buffered:
+            found.setdefault(it.fileno(), []).append(it)
+    return {fd: files for fd, files in found.items() if fd > 2 and fd not in shared and _is_written_only(fd)}
+
+
+def _me():
+    """This thread, and not one of a process that was forked from it."""
+    return os.getpid(), threading.get_ident()
+
+
+def _is_written_only(fd):
+    try:
+        return stat.S_ISREG(os.fstat(fd).st_mode) and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+    except OSError:
+        return False
+
+
+def _others_run_user_code():
+    """Does a thread beside this one run code of the program's own? It may write to the same files."""
+    me = threading.get_ident()
+    for ident, frame in sys._current_frames().items():
+        while ident != me and frame is not None:
+            file = frame.f_code.co_filename
+            if not is_library(file) and "site-packages" not in file:
+                return True
+            frame = frame.f_back
+    return False
+
+
+def _sizes():
+    """{(descriptor, its file): size} of the ordinary files that are open for writing."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            fd = int(name)
+            if fd > 2 and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
+                what = os.fstat(fd)
+                if stat.S_ISREG(what.st_mode):
+                    found[fd, what.st_dev, what.st_ino] = what.st_size
+        except OSError:
+            continue
+    return found
+
+
+class HeldFiles:
+    """From now on until `end`."""
 
     def __init__(self):
-        self._not_held = {}                     # path -> its state, to see whether it was written
-        self._thread, self._process = threading.get_ident(), os.getpid()
-        self._moved = []                        # (file, descriptor, a copy of it)
+        self._swapped, self._methods, self._opens = [], [], []
         self._folder, self._others = None, {}   # path -> the other file of that name
-        self._opened = []                       # (weak reference to a file opened meanwhile, path)
-        self._open = builtins.open
+        self._opened, self._not_held = [], {}   # (weak reference to a file opened meanwhile, path); path -> its state
+        self._me = _me()
+        self._sizes, self._files = {}, {}
         try:
-            self._hold_open_files()
-        except (OSError, ValueError):           # what has been moved by then goes back at the end
-            pass
-        builtins.open = io.open = self._open_another
+            self._begin()
+        except Exception:
+            self.end()
+            raise
 
-    def _hold_open_files(self):
-        files = _open_for_writing()
-        if files and _others_may_write():       # on another thread, what is written is not of the second run
-            for file in files:
-                self._give_up(file.name)
-            return
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for file in files:
-            number = file.fileno()
-            if fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY:
-                self._give_up(file.name)        # what it reads there is to be there
+    def _begin(self):
+        self._files = {} if _others_run_user_code() else _text_files()
+        for fd, files in self._files.items():
+            try:
+                for file in files:
+                    file.flush()
+                copy, inherited = os.dup(fd), os.get_inheritable(fd)
+            except (OSError, ValueError):
                 continue
-            inherited = os.get_inheritable(number)
-            self._moved.append((file, number, os.dup(number), inherited))
-            os.dup2(nowhere, number, inherited)
-        os.close(nowhere)
+            sink = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            os.dup2(sink, fd, inheritable=False)
+            os.close(sink)
+            self._swapped.append((fd, copy, inherited))
+        self._sizes = _sizes()
+        for module, name, methods in LOGGERS:
+            owner = getattr(sys.modules.get(module), name, None)
+            for method in methods if owner is not None else ():
+                if method in owner.__dict__:
+                    self._hold(owner, method)
+        self._hold_open()
 
-    def _open_another(self, file, mode="r", *args, **kwargs):
-        mine = threading.get_ident() == self._thread and os.getpid() == self._process
-        if not mine or not isinstance(file, (str, bytes, os.PathLike)) or not isinstance(mode, str):
-            return self._open(file, mode, *args, **kwargs)
-        path = os.path.realpath(os.fsdecode(file))
-        if path not in self._others and any(c in mode for c in "wax+"):
-            self._make_another(path, mode)
-        opened = self._open(self._others.get(path, file), mode, *args, **kwargs)
-        if path in self._others:
-            self._opened.append((weakref.ref(opened), path))
-        return opened
+    def _hold(self, owner, name):
+        original, mine = owner.__dict__[name], self._me
+
+        def method(this, *args, **kwargs):
+            return None if _me() == mine else original(this, *args, **kwargs)
+
+        setattr(owner, name, method)
+        self._methods.append((owner, name, original))
+
+    def _hold_open(self):
+        original, mine = io.open, self._me
+
+        def stand_in(file, mode="r", *args, **kwargs):
+            if _me() != mine or not isinstance(file, (str, bytes, os.PathLike)) or not isinstance(mode, str):
+                return original(file, mode, *args, **kwargs)
+            path = os.path.realpath(os.fsdecode(file))
+            if path not in self._others and any(c in mode for c in "wax+"):
+                self._make_another(path, mode)
+            opened = original(self._others.get(path, file), mode, *args, **kwargs)
+            if path in self._others:
+                self._opened.append((weakref.ref(opened), path))
+            return opened
+
+        for module in (builtins, io):
+            self._opens.append((module, module.open))
+            module.open = stand_in
 
     def _make_another(self, path, mode):
         exists = os.path.exists(path)
-        if exists and (not os.path.isfile(path) or "x" in mode) or not exists and not os.path.isdir(os.path.dirname(path)):
+        if exists and not os.path.isfile(path) or not exists and not os.path.isdir(os.path.dirname(path)):
             return                              # a device, or an error that is to be what it was
         if self._folder is None:
             self._folder = tempfile.mkdtemp(prefix="finitude-")
         other = os.path.join(self._folder, str(len(self._others)))
-        if exists and "w" not in mode:
+        if exists and "w" not in mode and "x" not in mode:
             if os.path.getsize(path) > MAX_BYTES:
-                self._give_up(path)
+                self._not_held[path] = _state(path)
                 return
             shutil.copyfile(path, other)
         self._others[path] = other
 
-    def _give_up(self, path):
-        try:
-            self._not_held[str(path)] = _state(path)
-        except (OSError, ValueError):
-            pass
-
     def end(self):
-        """Returns the names of files that were written a second time."""
-        builtins.open = io.open = self._open
-        _flush([f for f, *_ in self._moved])
-        while self._moved:
-            file, number, copy, inherited = self._moved.pop()
-            if not file.closed and file.fileno() == number:
-                os.dup2(copy, number, inherited)
-            os.close(copy)
+        """Names of the files that were written a second time."""
+        while self._opens:
+            module, original = self._opens.pop()
+            module.open = original
+        while self._methods:
+            setattr(*self._methods.pop())
+        for file in (f for files in self._files.values() for f in files):
+            try:
+                file.flush()
+            except (OSError, ValueError):
+                pass  # closed meanwhile
         for reference, path in self._opened:
             _go_on_in(reference(), path)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-        return [path for path, state in self._not_held.items() if not os.path.exists(path) or _state(path) != state]
+        twice = [_relative(path) for path, state in self._not_held.items() if _state(path) != state]
+        for (fd, device, inode), size in _sizes().items():
+            before = self._sizes.get((fd, device, inode))
+            if before is not None and size > before:
+                twice.append(_name(fd))
+        while self._swapped:
+            fd, copy, inherited = self._swapped.pop()
+            if _is_devnull(fd):  # else the second run closed it, and another file has its number
+                os.dup2(copy, fd, inherited)
+            os.close(copy)
+        return sorted(set(twice))
+
+
+def _is_devnull(fd):
+    try:
+        return os.fstat(fd).st_rdev == os.stat(os.devnull).st_rdev
+    except OSError:
+        return False
 
 
 def _state(path):
-    found = os.stat(path)
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
     return found.st_size, found.st_mtime_ns
 
 
 def _go_on_in(file, path):
     """A file that stays open after the second run is, from then on, the one of that name, which the first run wrote."""
-    if file is None or file.closed or not os.path.exists(path):
-        return
-    if file.writable():
-        file.flush()
-    number = file.fileno()
-    own = os.open(path, fcntl.fcntl(number, fcntl.F_GETFL))
-    os.lseek(own, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
-    os.dup2(own, number, os.get_inheritable(number))
-    os.close(own)
-
-
-def _others_may_write():
-    mine = threading.get_ident()
-    return any(t.ident != mine and not f"{type(t).__module__}.".startswith(_HARMLESS)
-               and not t.name.startswith("QueueFeederThread") for t in threading.enumerate())
-
-
-def _is_written(number):
-    """Is the descriptor one of a regular file that is open for writing?"""
     try:
-        return stat.S_ISREG(os.fstat(number).st_mode) and fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+        if file is None or file.closed or not os.path.exists(path):
+            return
+        if file.writable():
+            file.flush()
+        number = file.fileno()
+        own = os.open(path, fcntl.fcntl(number, fcntl.F_GETFL) & ~(os.O_TRUNC | os.O_EXCL | os.O_CREAT))
+        os.lseek(own, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
+        os.dup2(own, number, os.get_inheritable(number))
+        os.close(own)
+    except (OSError, ValueError):
+        pass  # what the script goes on to write there is lost with the other file
+
+
+def _relative(path):
+    try:
+        return os.path.relpath(path)
+    except ValueError:
+        return path
+
+
+def _name(fd):
+    try:
+        return _relative(os.readlink(f"/proc/self/fd/{fd}"))
     except OSError:
-        return False
-
-
-def _open_for_writing():
-    """The files that Python code has open for writing; what is buffered for them has been written."""
-    if not any(_is_written(int(name)) for name in os.listdir("/proc/self/fd") if int(name) > 2):
-        return []                               # spares the walk over all objects
-    files = [o for o in gc.get_objects() if type(o) is io.FileIO]
-    files = [f for f in files if not f.closed and f.fileno() > 2 and _is_written(f.fileno())]
-    _flush(files)
-    return files
-
-
-def _flush(files):
-    """Whatever buffers what is written to one of these files hands it on."""
-    if not files:
-        return
-    wanted = {id(f) for f in files}
-    buffers = [o for o in gc.get_objects() if type(o) in (io.BufferedWriter, io.BufferedRandom) and _is_over(o, "raw", wanted)]
-    wanted |= {id(b) for b in buffers}
-    texts = [o for o in gc.get_objects() if type(o) is io.TextIOWrapper and _is_over(o, "buffer", wanted)]
-    for layer in (*texts, *buffers):
-        try:
-            layer.flush()
-        except (OSError, ValueError):
-            pass
-
-
-def _is_over(layer, name, wanted):
-    try:
-        return id(getattr(layer, name)) in wanted and not layer.closed
-    except (ValueError, AttributeError):  # detached
-        return False
+        return f"descriptor {fd}"

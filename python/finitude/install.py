@@ -115,6 +115,7 @@ def uninstall():
     _native.set_on(False)
     _native.trace_stop()
     _native.set_undo_budget(0)
+    _native.set_jump_budget(0, 0.0)
     _native.leave_devices()
     while _handles:
         _handles.pop().remove()

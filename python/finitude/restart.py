@@ -2,15 +2,11 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import tempfile
-import time
+import shutil
 
 import torch
 
-from . import _native, again, compat, findings, intake, ranks
+from . import _native, again, compat, findings, intake, ranks, second
 from . import sinks as sinks_of
 from .rewind import ONLY_COMPILED
 
@@ -35,51 +31,36 @@ def run(session, alarm, expected, where="window"):
             "with --level trace every step is recorded"
         findings.passed_over(alarm, why)
         return False
-    with tempfile.TemporaryDirectory(prefix="finitude-") as directory:
+    more, resumed, remark = [], "", ""
+    if session.config.restart_args:
+        try:
+            more, resumed = second.more_arguments(session.config.restart_args, start.cwd)
+        except second.NoCheckpoint as e:
+            remark = f"{e}, so it was run from its start"
+    directory = second.scratch_outside(start.cwd)
+    try:
         order = os.path.join(directory, "order.json")
         result = os.path.join(directory, "result.json")
         with open(order, "w", encoding="utf-8") as f:
-            json.dump({**_order(start, alarm, expected, where), "result": result}, f)
+            json.dump({**_order(start, alarm, expected, where), "result": result, "resumed": resumed}, f)
         environment = {**os.environ, **ranks.alone(), ENVIRONMENT: order}
         if start.hash_seed is not None:
             environment["PYTHONHASHSEED"] = start.hash_seed
-        began = time.monotonic()
-        took_first = began - start.monotonic
-        limit = max(120.0, 6 * took_first)
-        try:
-            process = subprocess.Popen(start.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                       stderr=subprocess.DEVNULL, env=environment, cwd=start.cwd)
-        except OSError as e:
-            findings.passed_over(alarm, f"the second process could not be started: {e.strerror}")
-            return False
-        said = False
-        try:
-            while process.poll() is None:
-                waited = time.monotonic() - began
-                if waited > limit:
-                    process.kill()
-                    process.wait()
-                    findings.passed_over(alarm, f"the second process did not reach step {alarm['step']} within {limit:.0f} s")
-                    return False
-                if waited > 3 and not said:
-                    said = True
-                    sys.stderr.write(f"finitude: running the program again up to step {alarm['step']} in a second process "
-                                     f"(the first took {took_first:.0f} s) ...\n")
-                time.sleep(0.02)
-        except BaseException:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            raise
+        code, why, files = second.run(start, [*start.command, *more], environment, directory, alarm, resumed,
+                                      [os.path.abspath(session.config.runs)])
         try:
             with open(result, encoding="utf-8") as f:
                 found = json.load(f)
         except (OSError, ValueError):
-            findings.passed_over(alarm, f"the second process ended (exit code {process.returncode}) before step {alarm['step']}")
+            findings.passed_over(alarm, why or f"the second process ended (exit code {code}) before step {alarm['step']}")
             return False
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
     findings.apply(alarm, found["findings"])
     alarm["step"] = found["step"]
     alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = found["rerun"], "restart", found["verified"]
-    alarm["rerun_text"] = found["text"] + (f" ({alarm['rerun_text']})" if alarm["rerun_text"] else "")
+    said = "; ".join(t for t in (found["text"], remark, files) if t)
+    alarm["rerun_text"] = said + (f" ({alarm['rerun_text']})" if alarm["rerun_text"] else "")
     return True
 
 
@@ -118,8 +99,17 @@ class Target:
         with open(path, encoding="utf-8") as f:
             return cls(json.load(f))
 
+    def directory(self):
+        """Where whoever waits for this process sees how far it is. None: all ranks run again, and share one."""
+        return None if self.order.get("ranks") else os.path.dirname(self.order["result"])
+
     def arm(self):
-        """From the start for the first step, else when the step before is applied."""
+        """From the start for the first step, else when the step before is applied. From a checkpoint on steps count anew:
+        each is traced, and the first bad one is it."""
+        if self.order.get("resumed"):
+            _native.trace_start()
+            _native.set_trace_level(True)
+            return
         if self.order["first"] == 0:
             _native.trace_start()
             self.on_armed()
@@ -134,6 +124,9 @@ class Target:
 
     def _is_mine(self, optimizer, after=0):
         window = _native.window(optimizer)
+        if self.order.get("resumed"):
+            return window["ordinal"] == self.order["ordinal"] and after == 0 and \
+                _native.window_verdict(optimizer, False)["kind"] == "alarm"
         return window["ordinal"] == self.order["ordinal"] and window["step"] - after == self.order["step"]
 
     def is_start(self, optimizer):
@@ -158,6 +151,8 @@ class Target:
         step = window["step"] - 1
         if window["ordinal"] != self.order["ordinal"]:
             return
+        if self.order.get("resumed"):
+            self.finish(session, optimizer, sinks, written_at=self.order["step"])
         if step == self.order["step"] and self.order["written"] or self.order["first"] <= step < self.order["step"]:
             self.finish(session, optimizer, sinks, written_at=step)
 
@@ -180,7 +175,7 @@ class Target:
         if found["births"]:
             intake.name_loop_line(found["births"][0])
         where = "on all ranks" if self.order.get("ranks") else "in a second process"
-        way = f"run again from its start {where}" + (", this step eagerly" if self.order["compiled"] else "")
+        way = f"run again from {self.order.get('resumed') or 'its start'} {where}" + (", this step eagerly" if self.order["compiled"] else "")
         if written_at is not None:
             verdict, text = "persistent", f"the program was {way}; step {written_at} of the optimizer wrote it again"
         elif verified:

@@ -1,4 +1,8 @@
-"""Rewind: the bad window runs a second time in place, by returning from the vetoed call; and --level trace."""
+"""Rewind: the bad window runs a second time in place, by returning from the vetoed call; and --level trace.
+
+A window begins where its optimizer stepped last. Where another one has stepped since (a GAN's discriminator), that step is
+undone by a copy from before it, and the second run takes it once more: the jump.
+"""
 
 import sys
 
@@ -6,10 +10,22 @@ import torch
 
 from . import _native, compat, discover, findings
 from . import sinks as sinks_of
+from .files import HeldFiles
 from .heap import Ledger
 from .quiet import Quiet
 
 ONLY_COMPILED = "it fails only when compiled, or with the random numbers that compiled code draws"
+
+
+COPIES_MB = 128       # where no --undo-mb is given, copies for the jump take no more than this,
+COPIES_SHARE = 0.01   # nor more than this of the time
+
+
+def set_budgets(config, explains):
+    """What copies to go back to may cost. explains: this process explains one step of another, and goes back nowhere."""
+    _native.set_undo_budget(config.undo_mb << 20)
+    jumps = config.on_alarm != "raise" and config.level != "trace" and not explains
+    _native.set_jump_budget((config.undo_mb or COPIES_MB) << 20 if jumps else 0, 0.0 if config.undo_mb else COPIES_SHARE)
 
 
 def try_trace(session, optimizer, alarm, sinks):
@@ -26,59 +42,87 @@ def try_trace(session, optimizer, alarm, sinks):
     return explained and not compat.compiled_code_ran()
 
 
-def begin(session, optimizer, alarm, sinks):
-    """Puts the window's start back. True: returning from the vetoed call runs it again."""
-    why = _native.rewind_check(optimizer)
+def begin(session, optimizer, alarm, sinks, tries=0, expected=None):
+    """Puts the window's start back. True: returning from the vetoed call runs it again. tries: so many ways went wrong."""
+    why, jumps, over = _native.rewind_way(optimizer, tries)
+    way = "jump" if jumps else "rewind"
     if why is None and (own := discover.unwatched_generators(session.generators)):
         why = f"the program draws from a generator of its own ({', '.join(own[:3])})"
     if why is not None:
-        findings.passed_over(alarm, f"rewind: {why}")
+        findings.passed_over(alarm, f"{way}: {why}")
         return False
-    expected = findings.fingerprint(optimizer)
+    stepping = [optimizer, *over]
+    params = [p for o in stepping for p in discover.parameters(o)]
+    expected = expected or findings.fingerprint(optimizer)
     held = [(kind, name, tensor.clone() if tensor is not None else None) for kind, name, tensor in sinks]
-    ledger = Ledger(sys._getframe(), discover.parameters(optimizer), sinks_of.watched_optimizers())
-    grads = [(p, p.grad) for p in discover.parameters(optimizer)]
+    ledger = Ledger(sys._getframe(), params, sinks_of.watched_optimizers())
+    grads = [(p, p.grad) for p in params]
     why = _native.rewind_begin()
     if why is not None:
-        findings.passed_over(alarm, f"rewind: {why}")
+        findings.passed_over(alarm, f"{way}: {why}")
         return False
-    session.holds.hold(discover.sharing(optimizer))
+    session.holds.hold([sharing for o in stepping for sharing in discover.sharing(o)])
     session.holds.hold_scaler(session.scaler)
-    for p in discover.parameters(optimizer):
+    for p in params:
         if p.grad is not None:
             p.grad = torch.zeros_like(p.grad)
-    session.pending = {"alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "quiet": Quiet(),
-                       "eager": compat.run_eagerly(), "ledger": ledger, "grads": grads}
+    session.pending = {
+        "alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "ledger": ledger, "grads": grads,
+        "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
+        "files": HeldFiles(), "twice": [], "quiet": Quiet(), "eager": compat.run_eagerly(),
+    }
     _native.trace_clear()
     _native.trace_start()
     return True
 
 
+def passes(pending, optimizer):
+    """A step of another optimizer that belongs to the second run and has nothing bad of its own."""
+    return any(optimizer is o for o in pending["jumped"]) and _native.window_verdict(optimizer, False)["kind"] != "alarm"
+
+
+def _is_same(found, expected, later):
+    """later: the second run may have begun behind the first losses of the window."""
+    if later and found["losses"]:
+        expected = {**expected, "losses": expected["losses"][-len(found["losses"]):]}
+    return found == expected
+
+
 def end(session, optimizer, pending):
-    """The second run reached `step` again. True if it did what the first did, and the alarm now tells why."""
+    """The second run reached `step` again. True if it did what the first did, and the alarm now tells why.
+    "again": it did not, and another way is being tried."""
     _native.trace_stop()
-    written = pending["quiet"].end()
+    twice = pending["twice"] + pending["files"].end()
+    pending["quiet"].end()
     compat.end_eager(pending["eager"])
     alarm = pending["alarm"]
     eager = pending["eager"] is not None
     why = _native.rewind_end()
-    same = findings.fingerprint(optimizer) == pending["expected"]
+    same = _is_same(findings.fingerprint(optimizer), pending["expected"], pending["way"] == "jump")
     sinks = sinks_of.of_optimizer(optimizer)
     failed_again = bool(sinks) or any(l["bad"] for l in _native.window(optimizer)["losses"])
     if pending["optimizer"] is not optimizer:
         why = "another optimizer stepped first"
     if why is None and not same and not eager:
         why = "loss or gradients came out with other bits"
-    lost = pending["ledger"].put_back() + written
+    lost = pending["ledger"].put_back()
+    session.holds.release()  # of the optimizers whose steps are applied; the policy holds anew what is this one's
     if why is not None:
-        findings.passed_over(alarm, f"rewind did not reproduce the step: {why}")
-        _as_before_second_run(optimizer, pending)
+        findings.passed_over(alarm, f"{pending['way']} did not reproduce the step: {why}")
+        as_before = _as_before_second_run(optimizer, pending)
         _native.trace_clear()
+        if as_before and pending["tries"] == 0 and pending["way"] == "jump" and \
+                begin(session, optimizer, alarm, pending["sinks"], 1, pending["expected"]):
+            session.pending["twice"] = twice
+            return "again"
+        alarm["rerun_text"] += _written_twice(twice)
         _trace_on_as_before(session)
         return False
     passed_over = alarm["rerun_text"]
-    alarm["rerun_by"], alarm["rerun_verified"] = "rewind", same
-    alarm["rerun_text"] = "rewound and run again in place" + (", eagerly instead of compiled" if eager else "")
+    alarm["rerun_by"], alarm["rerun_verified"] = pending["way"], same
+    back = f"rewound over the step of {pending['over']}, which was undone and taken again, " if pending["over"] else \
+        "rewound to where another optimizer stepped last " if pending["way"] == "jump" else "rewound "
+    alarm["rerun_text"] = back + "and run again in place" + (", eagerly instead of compiled" if eager else "") + _written_twice(twice)
     if not same and not failed_again:
         alarm["rerun"] = "order-dependent"
         alarm["rerun_text"] += f"; the step came out finite: {ONLY_COMPILED}"
@@ -96,11 +140,17 @@ def end(session, optimizer, pending):
     return True
 
 
+def _written_twice(names):
+    return f"; written twice: {', '.join(names[:8])}" if names else ""
+
+
 def _as_before_second_run(optimizer, pending):
     """The second run went another way: the script goes on with the names, gradients and generators of the first."""
-    if pending["optimizer"] is optimizer and _native.rewind_undo():
-        for p, grad in pending["grads"]:
-            p.grad = grad
+    if pending["optimizer"] is not optimizer or not _native.rewind_undo():
+        return False
+    for p, grad in pending["grads"]:
+        p.grad = grad
+    return True
 
 
 def _trace_on_as_before(session):
@@ -116,7 +166,8 @@ def abandon(session):
     _native.trace_clear()
     _native.rewind_end()
     pending["ledger"].put_back()
+    twice = pending["twice"] + pending["files"].end()
     pending["quiet"].end()
     compat.end_eager(pending["eager"])
-    findings.passed_over(pending["alarm"], "rewind: the second run did not come back to this step")
+    findings.passed_over(pending["alarm"], f"{pending['way']}: the second run did not come back to this step" + _written_twice(twice))
     return pending

@@ -46,7 +46,7 @@ class Session:
         self.member = False           # one of several processes of a run: whoever merges them has the last word
         self.leaving = None           # the SystemExit, not 0, that the script left by
         self.at_end = []              # called once, before the reports are written
-        _native.set_undo_budget(config.undo_mb << 20)
+        rewind.set_budgets(config, target is not None)
         _native.set_device_policy(config.on_alarm)
         self.device_library = late.open_library(os.path.dirname(__file__))
         self.ending = False
@@ -73,7 +73,7 @@ class Session:
         if self.ring_open:
             return
         self.ring_open = True
-        directory = self.report.run_directory() if self.target is None else None
+        directory = self.report.run_directory() if self.target is None else self.target.directory()
         _native.open_ring(os.path.join(directory, "steps.ring") if directory else "")
 
     def first_seen(self, optimizer):
@@ -137,7 +137,7 @@ class Session:
         if self.target is not None:
             return self.target.on_window(self, optimizer)
         if self.pending is not None:
-            return self._second_run_ended(optimizer)
+            return None if rewind.passes(self.pending, optimizer) else self._second_run_ended(optimizer)
         window = _native.window(optimizer)
         verdict = _native.window_verdict(optimizer, False)
         if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in self.damaged:
@@ -280,6 +280,8 @@ class Session:
         alarm, self.pending = self.pending, None
         verdict = rewind.end(self, optimizer, alarm)
         _native.consume_losses(optimizer)
+        if verdict == "again":
+            return verdict
         if not verdict:
             restart.run(self, alarm["alarm"], alarm["expected"])
         return self._conclude(optimizer, alarm["alarm"])

@@ -125,7 +125,7 @@ struct StackSnapshot::Impl {
 
   bool remember_all();
   void drop_from(std::size_t first);
-  bool compare(std::string* why, std::vector<RawFrame*>* live);
+  bool compare(std::string* why, std::vector<RawFrame*>* live, bool* jumps);
 };
 
 bool StackSnapshot::Impl::remember_all() {
@@ -152,6 +152,7 @@ bool StackSnapshot::Impl::remember_all() {
     state.info = seat.info;
     state.unit = seat.unit = unit;
     state.user = !seat.library;
+    if (state.user) state.waits_in_python = frame_stack_depth(frame) >= 0;
     state.fingerprint = 0;
     if (state.user) {
       good = memory.remember(frame, &state, &reason);
@@ -176,7 +177,7 @@ void StackSnapshot::Impl::drop_from(std::size_t first) {
   used = first < used ? first : used;
 }
 
-bool StackSnapshot::Impl::compare(std::string* why, std::vector<RawFrame*>* live) {
+bool StackSnapshot::Impl::compare(std::string* why, std::vector<RawFrame*>* live, bool* jumps) {
   if (!valid) {
     *why = reason;
     return false;
@@ -204,10 +205,13 @@ bool StackSnapshot::Impl::compare(std::string* why, std::vector<RawFrame*>* live
       return false;
     }
     const int unit = frame_site(frame);
-    if (unit != state.unit && site_start(state.info, unit) != site_start(state.info, state.unit)) {
+    const bool moved = unit != state.unit && site_start(state.info, unit) != site_start(state.info, state.unit);
+    const bool can_move = kFramesCanJump && state.user && state.waits_in_python && frame_stack_depth(frame) >= 0;
+    if (moved && !can_move) {
       *why = "called from " + place(*state.info, unit) + " instead of " + place(*state.info, state.unit);
       return false;
     }
+    if (moved) *jumps = true;
     if (i > 0 && hidden_state(frame, state.info, (*live)[i - 1], why)) return false;
     if (state.fingerprint != 0 && fingerprint(frame, state.info) != state.fingerprint) {
       *why = "a loop outside the user's code has moved on (" + place(*state.info, unit) + ")";
@@ -273,7 +277,7 @@ RewindVerdict StackSnapshot::can_restore() noexcept {
   try {
     Quiet quiet;
     std::vector<RawFrame*> live;
-    verdict.possible = impl_->compare(&verdict.reason, &live);
+    verdict.possible = impl_->compare(&verdict.reason, &live, &verdict.jumps);
   } catch (const std::exception&) {
     verdict.possible = false;
   }
@@ -286,10 +290,15 @@ bool StackSnapshot::restore(std::string* why) noexcept {
     {
       Quiet quiet;
       std::vector<RawFrame*> live;
-      if (!impl.compare(why, &live)) return false;
+      bool jumps = false;
+      if (!impl.compare(why, &live, &jumps)) return false;
       impl.unset.clear();
       for (std::size_t i = 0; i < impl.used; ++i) {
-        if (impl.frames[i]->user) impl.memory.put(*impl.frames[i], live[i], &impl.unset);
+        FrameState& state = *impl.frames[i];
+        if (state.user) impl.memory.put(state, live[i], &impl.unset);
+        if (jumps && state.user && site_start(state.info, frame_site(live[i])) != site_start(state.info, state.unit)) {
+          set_frame_site(live[i], state.unit);
+        }
       }
     }
     PyObject *type = nullptr, *value = nullptr, *trace = nullptr;

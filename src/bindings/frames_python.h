@@ -33,6 +33,7 @@ struct SnapshotOptions {
 
 struct RewindVerdict {
   bool possible = false;
+  bool jumps = false;                // it would go on at another call than the present one
   std::string reason;                // why not
   explicit operator bool() const { return possible; }
 };
@@ -48,7 +49,8 @@ class StackSnapshot {
   // changed since the last time costs a comparison.
   void take(const SnapshotOptions& options) noexcept;
   void clear() noexcept;
-  // Is the present call the same place, reached the same way, with everything that moved able to go back?
+  // Is the present call the same place, reached the same way, with everything that moved able to go back? Other
+  // calls in the same functions do as well, where this version of Python lets a frame go on elsewhere.
   RewindVerdict can_restore() noexcept;
   // Puts it back; on false nothing was changed. The caller then returns without running user code.
   bool restore(std::string* why) noexcept;

@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "bindings/guard_torch.h"
+#include "bindings/jump_torch.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/units_torch.h"
@@ -255,6 +256,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     Py_DECREF(r);
     if (vetoed) {
       if (l.depth > 0) l.left_out_serial = l.backward_serial;
+      else if (!again) snapshot_window(*entry);  // the next window starts where the call that is left out returns
       veto(*entry);
       Py_RETURN_NONE;
     }
@@ -265,6 +267,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     Py_RETURN_NONE;
   }
   if (closure) return begin_closure(*entry, args[1], args[2]);
+  copy_before_jump(*entry);
   commit_window(*entry, verdict, lr);
   if (l.target_set && entry->ordinal == l.target_ordinal && entry->step == l.target_first) {
     PyObject* r = call_cold("on_armed", optimizer);

@@ -49,15 +49,22 @@ void walk(PyObject* object, const std::string& name, int depth, Walk* w) {
   }
 }
 
-std::uint64_t sum_of(PyObject* batch) {
+struct BatchSum {
   std::uint64_t sum = 0;
+  std::size_t size_bytes = 0;
+};
+
+BatchSum sum_of(PyObject* batch) {
+  BatchSum sum;
   for_each_tensor(batch, [](PyObject* t, const std::string&, void* data) {
     observe::TensorView v;
     if (!observe::view_of(*THPVariable_Unpack(t).unsafeGetTensorImpl(), &v)) return;
-    auto* out = static_cast<std::uint64_t*>(data);
+    auto* out = static_cast<BatchSum*>(data);
     const auto size_bytes = static_cast<std::size_t>(v.end - v.begin);
+    const auto seed = out->sum + static_cast<std::uint64_t>(v.numel);
+    out->size_bytes += size_bytes;
     if (size_bytes <= kSumBytes) {
-      *out = base::checksum(v.data, size_bytes, *out + v.numel);
+      out->sum = base::checksum(v.data, size_bytes, seed);
       return;
     }
     // First, last, and evenly in between: what changes a batch in place changes it all over.
@@ -67,7 +74,7 @@ std::uint64_t sum_of(PyObject* batch) {
       const std::size_t at = (size_bytes - kSumStretch) / (kStretches - 1) * i;
       std::memcpy(sample + i * kSumStretch, v.data + at, kSumStretch);
     }
-    *out = base::checksum(sample, kSumBytes, *out + v.numel);
+    out->sum = base::checksum(sample, kSumBytes, seed);
   }, &sum);
   return sum;
 }
@@ -90,13 +97,22 @@ LoaderLog& loader_log() {
   return *log;
 }
 
-void LoaderLog::forget() {
+void LoaderLog::forget() { begin_window(position()); }
+
+void LoaderLog::begin_window(std::size_t oldest) {
   if (replaying_) return;
   const Metered loader(Piece::kLoader);
+  window_ = position();
+  const std::size_t count = std::min(std::max(oldest, base_) - base_, events_.size());
+  if (count == 0) return;
   // Dropping a batch can run arbitrary destructors; they must find the log consistent.
   std::vector<LoaderEvent> old;
   old.swap(events_);
+  for (std::size_t i = count; i < old.size(); ++i) events_.push_back(std::move(old[i]));
+  base_ += count;
+  old.resize(count);
   for (LoaderEvent& e : old) {
+    size_bytes_ -= e.size_bytes;
     Py_DECREF(e.owner);
     Py_XDECREF(e.result);
     if (spare_.size() < kMaxSpare) spare_.push_back(std::move(e.after));
@@ -118,17 +134,17 @@ std::unique_ptr<RngState> LoaderLog::rng_now() {
 }
 
 const RngState* LoaderLog::last_fetch() const {
-  for (auto e = events_.rbegin(); e != events_.rend(); ++e) {
-    if (e->kind == LoaderEvent::kNext) return e->after.get();
+  for (std::size_t i = events_.size(); i-- > 0 && base_ + i >= window_;) {
+    if (events_[i].kind == LoaderEvent::kNext) return events_[i].after.get();
   }
   return nullptr;
 }
 
 bool LoaderLog::wants() const { return live().on && live().keeps_window_start && !replaying_; }
 
-void LoaderLog::begin_replay() {
+void LoaderLog::begin_replay(std::size_t position) {
   replaying_ = true;
-  position_ = 0;
+  position_ = position - base_;
   diverged_ = nullptr;
 }
 
@@ -153,7 +169,7 @@ PyObject* LoaderLog::replay(LoaderEvent::Kind kind, PyObject* owner, bool* match
   }
   *matched = true;
   ++position_;
-  if (e.result != nullptr && e.kind == LoaderEvent::kNext && sum_of(e.result) != e.sum) {
+  if (e.result != nullptr && e.kind == LoaderEvent::kNext && sum_of(e.result).sum != e.sum) {
     diverged_ = "a batch was changed in place";
   }
   restore_rng(*e.after);
@@ -173,7 +189,7 @@ PyObject* LoaderLog::iter(PyObject* loader) {
     const Metered noted(Piece::kLoader);
     Py_INCREF(loader);
     Py_INCREF(result);
-    events_.push_back({LoaderEvent::kIter, loader, result, rng_now(), 0});
+    events_.push_back({LoaderEvent::kIter, loader, result, rng_now(), 0, 0});
   }
   return result;
 }
@@ -200,7 +216,9 @@ PyObject* LoaderLog::next(PyObject* iterator) {
   Py_INCREF(iterator);
   Py_XINCREF(result);
   const auto kind = result != nullptr ? LoaderEvent::kNext : LoaderEvent::kStop;
-  events_.push_back({kind, iterator, result, rng_now(), result != nullptr ? sum_of(result) : 0});
+  const BatchSum sum = result != nullptr ? sum_of(result) : BatchSum();
+  size_bytes_ += sum.size_bytes;
+  events_.push_back({kind, iterator, result, rng_now(), sum.sum, sum.size_bytes});
   if (result != nullptr && observe::Tracer::get().on()) name_for_trace(result);
   PyErr_Restore(type, value, trace);
   return result;

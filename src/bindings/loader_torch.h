@@ -17,16 +17,21 @@ struct LoaderEvent {
   PyObject* result;      // strong: the iterator or the batch; null for kStop
   std::unique_ptr<RngState> after;  // generators right after it
   std::uint64_t sum;     // checksum over the first 4 KB of each of the batch's tensors
+  std::size_t size_bytes;  // of the batch's tensors
 };
 
 class LoaderLog {
  public:
-  void forget();                 // a new window begins
-  void begin_replay();
+  void forget();                 // everything
+  // A new window begins here; what lies before `oldest`, a position, belongs to no window that is still wanted.
+  void begin_window(std::size_t oldest);
+  std::size_t position() const { return base_ + events_.size(); }
+  std::size_t size_bytes() const { return size_bytes_; }  // of the batches that are held
+  void begin_replay(std::size_t position);
   // True if everything was asked for again in the same order and no batch changed in place meanwhile.
   bool end_replay(const char** why);
   bool replaying() const { return replaying_; }
-  // The generators right after the last batch of this window; null where none was fetched.
+  // The generators right after the last batch of the window that began last; null where none was fetched.
   const RngState* last_fetch() const;
   std::size_t size() const { return events_.size(); }
 
@@ -41,7 +46,10 @@ class LoaderLog {
   std::unique_ptr<RngState> rng_now();   // into memory of an event that was forgotten, where there is some
   std::vector<LoaderEvent> events_;
   std::vector<std::unique_ptr<RngState>> spare_;
-  std::size_t position_ = 0;
+  std::size_t base_ = 0;                 // position of the first event
+  std::size_t window_ = 0;               // position where the last window began
+  std::size_t size_bytes_ = 0;
+  std::size_t position_ = 0;             // of the next event to give again, in events_
   bool replaying_ = false;
   const char* diverged_ = nullptr;
 };

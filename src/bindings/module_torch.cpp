@@ -7,6 +7,7 @@
 #include "bindings/core_python.h"
 #include "bindings/guard_torch.h"
 #include "bindings/device_python.h"
+#include "bindings/jump_torch.h"
 #include "bindings/live_torch.h"
 #include "bindings/loader_torch.h"
 #include "bindings/meter.h"
@@ -352,6 +353,7 @@ PYBIND11_MODULE(_native, m) {
   m.attr("ROTATION") = kRotation;
   m.def("set_undo_budget", &set_undo_budget);
   m.def("undo_shortfall", &undo_shortfall);
+  m.def("set_jump_budget", &set_jump_budget);
   m.def("undo_step", [](py::handle o) { return undo_step(entry_of(o)); });
 
   m.def("arm_at", [](std::uint32_t ordinal, std::uint64_t first, std::uint64_t step, bool written) {
@@ -380,7 +382,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("statistics", &statistics);
   m.def("checksum", &checksum);
   m.def("is_finite", &is_finite);
-  m.def("watch_buffers", [](const std::vector<at::Tensor>& b) { buffer_snapshot().watch(b); buffer_snapshot().take(); });
+  m.def("watch_buffers", &watch_buffers);
   m.def("buffers_turned_nan", [] { return buffer_snapshot().turned_nan(); });
   m.def("set_numpy_state_address", &set_numpy_state_address);
   m.def("watch_generators", [](const py::list& list) {

@@ -58,6 +58,15 @@ inline int frame_site(RawFrame* frame) {
 #endif
 }
 
+// The call that a frame waits in (Python called by Python) returns to another place, where this code waited with as
+// many values on its stack. Only in a version that it has been tried in.
+inline constexpr bool kFramesCanJump = PY_VERSION_HEX >= 0x030b0000 && PY_VERSION_HEX < 0x030c0000;
+inline void set_frame_site([[maybe_unused]] RawFrame* frame, [[maybe_unused]] int unit) {
+#if PY_VERSION_HEX >= 0x030b0000 && PY_VERSION_HEX < 0x030c0000
+  frame->prev_instr = _PyCode_CODE(frame->f_code) + unit;
+#endif
+}
+
 // Not so: frames that do not run Python code (yet), which mark an entry from C or set up arguments.
 inline bool frame_is_visible(RawFrame* frame) {
 #if PY_VERSION_HEX >= 0x030c0000

@@ -2,6 +2,12 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "bindings/frames_python.h"
+#include "bindings/jump_torch.h"
 #include "bindings/loader_torch.h"
 #include "bindings/stack_torch.h"
 #include "bindings/window_torch.h"
@@ -9,15 +15,82 @@
 namespace finitude::bindings {
 namespace {
 
+// Where a window began: when an optimizer's step returned.
 struct WindowStart {
-  OptimizerEntry* entry = nullptr;  // whose step ended the window before
+  OptimizerEntry* entry = nullptr;  // whose step it was
   RngState rng;
-  bool taken = false, stack_taken = false;
+  BufferSnapshot buffers;
+  StackSnapshot stack;
+  std::string stack_problem;        // why `stack` was not taken
+  std::size_t batches = 0;          // position in the loader log
+  std::uint64_t node = 0;           // the first autograd node after it
+  std::uint64_t loss = 0;           // the last loss noted before it
+  std::uint64_t serial = 0;         // of the step that ended the window before
+  bool taken = false;
 };
 
-WindowStart& window_start() {
-  static WindowStart* start = new WindowStart();
-  return *start;
+// One per optimizer, as another may step before it does again. The last to be taken stands first.
+struct Starts {
+  std::vector<std::unique_ptr<WindowStart>> list;
+  BufferSnapshot buffers;           // what is watched; also the copies as long as there is no start
+};
+
+Starts& starts() {
+  static Starts* instance = new Starts();
+  return *instance;
+}
+
+constexpr std::size_t kMaxStarts = 8;                  // where each parameter has an optimizer there are hundreds
+constexpr std::size_t kMaxBatches = 128;               // that a start may make the log of batches hold on to
+constexpr std::size_t kMaxBatchBytes = 64u << 20;
+
+WindowStart* start_of(const OptimizerEntry* entry) {
+  for (const auto& start : starts().list) {
+    if (start->entry == entry) return start.get();
+  }
+  return nullptr;
+}
+
+const WindowStart* last_start() {
+  const auto& list = starts().list;
+  return list.empty() || !list.front()->taken ? nullptr : list.front().get();
+}
+
+WindowStart& start_for(OptimizerEntry& entry) {
+  auto& list = starts().list;
+  auto at = std::find_if(list.begin(), list.end(), [&](const auto& start) { return start->entry == &entry; });
+  if (at == list.end() && list.size() < kMaxStarts && live().depth == 0) {
+    list.push_back(std::make_unique<WindowStart>());
+    list.back()->buffers = starts().buffers;
+    at = list.end() - 1;
+  } else if (at == list.end() && list.empty()) {
+    list.push_back(std::make_unique<WindowStart>());
+    list.back()->buffers = starts().buffers;
+    at = list.begin();
+  } else if (at == list.end()) {
+    at = list.end() - 1;  // that of the one that has not stepped for the longest
+  }
+  std::rotate(list.begin(), at, at + 1);
+  list.front()->entry = &entry;
+  return *list.front();
+}
+
+// From where on batches are needed. Starts that hold on to too many of them are given up.
+std::size_t oldest_batch() {
+  auto& list = starts().list;
+  const std::size_t now = loader_log().position();
+  std::size_t oldest = list.front()->batches;
+  for (std::size_t i = list.size(); i-- > 1;) {
+    WindowStart& start = *list[i];
+    if (!start.taken) continue;
+    if (now - start.batches > kMaxBatches || (start.batches < now && loader_log().size_bytes() > kMaxBatchBytes)) {
+      start.taken = false;
+      start.stack.clear();
+    } else {
+      oldest = std::min(oldest, start.batches);
+    }
+  }
+  return oldest;
 }
 
 struct BeforeSecondRun {
@@ -28,6 +101,11 @@ struct BeforeSecondRun {
 BeforeSecondRun& before_second_run() {
   static BeforeSecondRun* before = new BeforeSecondRun();
   return *before;
+}
+
+const WindowStart*& chosen() {
+  static const WindowStart* start = nullptr;
+  return start;
 }
 
 bool second_run = false;
@@ -54,30 +132,97 @@ PyObject* text_or_none(const std::string& text) {
   return PyUnicode_FromString(text.c_str());
 }
 
-// rewind_check(optimizer) -> None if the window can be run again by returning from this call, else the reason.
-PyObject* rewind_check(PyObject*, PyObject* optimizer) {
-  const WindowStart& start = window_start();
-  if (live().depth > 0) return PyUnicode_FromString("the step is taken inside backward");
-  if (!start.taken) return PyUnicode_FromString("this is the first step: there is no earlier step to return to");
-  if (start.entry == nullptr || start.entry->self != optimizer) {
-    return PyUnicode_FromString("another optimizer stepped last");
-  }
-  if (!start.stack_taken) return text_or_none(stack_take_problem().empty() ? "no snapshot of the stack" : stack_take_problem());
-  return text_or_none(stack_check());
+// The start that the next second run goes back to, and why the others were passed over.
+struct Way {
+  const WindowStart* start = nullptr;
+  bool jumps = false;       // over another optimizer's step, or to behind another call than the present one
+  std::string why_not;
+};
+
+std::string obstacle(const WindowStart& start, bool own, bool* jumps) {
+  if (!start.taken) return "nothing is kept any more of when it stepped last";
+  if (!start.stack_problem.empty()) return start.stack_problem;
+  const RewindVerdict verdict = const_cast<StackSnapshot&>(start.stack).can_restore();
+  if (!verdict) return verdict.reason;
+  if (std::string why = undo_obstacle(start.serial); !why.empty()) return why;
+  *jumps = verdict.jumps || !own || !stepped_since(start.serial).empty();
+  if (*jumps && graph_reaches_back(start.loss, start.node, !own)) return "a loss was computed from what lies before it";
+  return {};
 }
 
-// rewind_begin() -> None, or the reason why it failed. Puts names, iterators, generators and buffers back.
+// Where the last step of any optimizer returned there is nothing to undo; else its own last one, as many `tries` later.
+Way find_way(PyObject* optimizer, long tries) {
+  Way way;
+  const OptimizerEntry* entry = find_entry(optimizer);
+  if (live().depth > 0) {
+    way.why_not = "the step is taken inside backward";
+    return way;
+  }
+  const auto& list = starts().list;
+  const WindowStart* own = entry != nullptr ? start_of(entry) : nullptr;
+  const WindowStart* nearest = last_start();
+  for (const WindowStart* start : {nearest, own}) {
+    if (start == nullptr || (start == own && way.start == own)) continue;
+    if (start == own && own == nearest && !way.why_not.empty()) continue;
+    bool jumps = false;
+    const std::string why = obstacle(*start, start == own, &jumps);
+    if (why.empty() && tries-- == 0) {
+      way.start = start;
+      way.jumps = jumps;
+      return way;
+    }
+    if (!why.empty()) {
+      if (!way.why_not.empty()) way.why_not += "; ";
+      if (start != own) way.why_not += "from where " + start->entry->class_name + " stepped: ";
+      way.why_not += why;
+    }
+    if (own == nearest) break;
+  }
+  if (own == nullptr && (entry == nullptr || entry->step == 0)) {
+    way.why_not = "this is the first step: there is no earlier step to return to";
+  } else if (way.why_not.empty()) {
+    way.why_not = list.empty() ? "nothing is kept any more of when it stepped last" : "no other start of the step is known";
+  }
+  return way;
+}
+
+// rewind_way(optimizer, tries) -> (why the window cannot be run again by returning from this call or None, is it a
+// jump, the other optimizers whose steps are undone and taken again). `tries`: how many ways were tried before.
+PyObject* rewind_way(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 2) {
+    PyErr_SetString(PyExc_TypeError, "rewind_way(optimizer, tries)");
+    return nullptr;
+  }
+  const Way way = find_way(args[0], PyLong_AsLong(args[1]));
+  PyObject* over = PyList_New(0);
+  if (over == nullptr) return nullptr;
+  if (way.start != nullptr) {
+    for (const OptimizerEntry* entry : stepped_since(way.start->serial)) PyList_Append(over, entry->self);
+  }
+  chosen() = way.start;
+  return Py_BuildValue("(NON)", way.start != nullptr ? Py_NewRef(Py_None) : text_or_none(way.why_not),
+                       way.jumps ? Py_True : Py_False, over);
+}
+
+// rewind_begin() -> None, or the reason why it failed. Goes the way that rewind_way found: puts names, iterators,
+// generators, buffers and what others stepped back.
 PyObject* rewind_begin(PyObject*, PyObject*) {
+  const WindowStart* start = std::exchange(chosen(), nullptr);
+  if (start == nullptr) return PyUnicode_FromString("there is no earlier step to return to");
   BeforeSecondRun& before = before_second_run();
   stack_take_now();
   take_rng(&before.rng);
-  before.buffers = buffer_snapshot();
+  before.buffers = start->buffers;
   before.buffers.take();
-  const std::string why = stack_restore();
-  if (!why.empty()) return PyUnicode_FromString(why.c_str());
-  restore_rng(window_start().rng);
-  buffer_snapshot().restore();
-  loader_log().begin_replay();
+  if (!begin_jump(start->serial)) return PyUnicode_FromString("the steps of other optimizers could not be undone");
+  const std::string why = stack_restore(const_cast<StackSnapshot*>(&start->stack));
+  if (!why.empty()) {
+    end_jump();
+    return PyUnicode_FromString(why.c_str());
+  }
+  restore_rng(start->rng);
+  const_cast<BufferSnapshot&>(start->buffers).restore();
+  loader_log().begin_replay(start->batches);
   counters_before = live().counters;
   second_run = true;
   Py_RETURN_NONE;
@@ -89,6 +234,7 @@ PyObject* rewind_end(PyObject*, PyObject*) {
   if (second_run) live().counters = counters_before;
   second_run = false;
   loader_log().end_replay(&why);
+  if (!end_jump() && why == nullptr) why = "the step of another optimizer came out with other values";
   if (why == nullptr) Py_RETURN_NONE;
   return PyUnicode_FromString(why);
 }
@@ -107,7 +253,7 @@ PyObject* rewind_undo(PyObject*, PyObject*) {
 PyObject* put_back(PyObject*, PyObject* ready) {
   buffer_snapshot().restore();
   if (const RngState* state = loader_log().last_fetch()) restore_rng(*state);
-  else if (PyObject_IsTrue(ready) == 1 && window_start().taken) restore_rng(window_start().rng);
+  else if (PyObject_IsTrue(ready) == 1 && last_start() != nullptr) restore_rng(last_start()->rng);
   Py_RETURN_NONE;
 }
 
@@ -138,7 +284,7 @@ PyObject* loader_methods(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
 }
 
 PyMethodDef methods[] = {
-    {"rewind_check", rewind_check, METH_O, nullptr},
+    {"rewind_way", reinterpret_cast<PyCFunction>(rewind_way), METH_FASTCALL, nullptr},
     {"rewind_begin", rewind_begin, METH_NOARGS, nullptr},
     {"rewind_end", rewind_end, METH_NOARGS, nullptr},
     {"rewind_undo", rewind_undo, METH_NOARGS, nullptr},
@@ -149,28 +295,42 @@ PyMethodDef methods[] = {
 
 }  // namespace
 
-BufferSnapshot& buffer_snapshot() {
-  static BufferSnapshot* snapshot = new BufferSnapshot();
-  return *snapshot;
+BufferSnapshot& buffer_snapshot() { return last_start() != nullptr ? starts().list.front()->buffers : starts().buffers; }
+
+void watch_buffers(const std::vector<at::Tensor>& buffers) {
+  starts().buffers.watch(buffers);
+  for (const auto& start : starts().list) start->buffers.watch(buffers);
+  if (last_start() == nullptr) starts().buffers.take();
 }
 
-void forget_window_start() { window_start() = WindowStart(); }
+void forget_window_start() {
+  starts().buffers = buffer_snapshot();
+  starts().list.clear();
+  forget_jumps();
+}
 
 void forget_window_start_of(const OptimizerEntry& entry) {
-  if (window_start().entry == &entry) forget_window_start();
+  if (last_start() != nullptr && last_start()->entry == &entry) starts().buffers = buffer_snapshot();
+  std::erase_if(starts().list, [&](const auto& start) { return start->entry == &entry; });
+  forget_jump_of(entry);
 }
 
-bool rewind_wants(const OptimizerEntry&) { return second_run; }
+bool second_run_under_way() noexcept { return second_run; }
+
+bool rewind_wants(const OptimizerEntry& entry) { return second_run && !is_jumped_over(entry); }
 
 void snapshot_window(OptimizerEntry& entry) {
-  if (!live().keeps_window_start) return;
-  WindowStart& start = window_start();
-  start.entry = &entry;
+  if (!live().keeps_window_start || second_run) return;
+  WindowStart& start = start_for(entry);
   take_rng(&start.rng);
-  buffer_snapshot().take();
-  loader_log().forget();
-  start.stack_taken = stack_take();
+  start.buffers.take();
+  start.batches = loader_log().position();
+  start.stack_problem = stack_take(&start.stack);
+  start.serial = applied_serial();
+  start.node = next_node();
+  start.loss = live().next_serial;
   start.taken = true;
+  loader_log().begin_window(oldest_batch());
 }
 
 PyMethodDef* rewind_methods() { return methods; }

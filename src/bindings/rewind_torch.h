@@ -10,10 +10,13 @@ namespace finitude::bindings {
 void snapshot_window(OptimizerEntry& entry);
 // A second run is under way and its next decision belongs to the Python side.
 bool rewind_wants(const OptimizerEntry& entry);
+bool second_run_under_way() noexcept;
 
 void forget_window_start();
 void forget_window_start_of(const OptimizerEntry& entry);
 PyMethodDef* rewind_methods();
+// The copies at the start of the window that began last, whoever's it is.
 BufferSnapshot& buffer_snapshot();
+void watch_buffers(const std::vector<at::Tensor>& buffers);
 
 }  // namespace finitude::bindings

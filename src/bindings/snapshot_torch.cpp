@@ -2,6 +2,7 @@
 
 #include <ATen/core/Generator.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 
@@ -143,16 +144,24 @@ void restore_rng(const RngState& state) noexcept {
 }
 
 void BufferSnapshot::watch(const std::vector<at::Tensor>& buffers) {
-  items_.clear();
+  std::erase_if(items_, [](const Item& item) { return item.tensor.expired(); });
   std::size_t offset = 0;
+  for (Item& item : items_) {
+    std::memmove(bytes_.data() + offset, bytes_.data() + item.offset, item.size_bytes);
+    item.offset = offset;
+    offset += item.size_bytes;
+  }
   for (const at::Tensor& t : buffers) {
     observe::TensorView v;
     if (!t.defined() || !observe::view_of(*t.unsafeGetTensorImpl(), &v) || !v.contiguous) continue;
+    const c10::weak_intrusive_ptr<c10::TensorImpl> tensor(t.getIntrusivePtr());
     const auto size_bytes = static_cast<std::size_t>(v.end - v.begin);
-    items_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(t.getIntrusivePtr()), offset, size_bytes, ~0u});
+    if (std::any_of(items_.begin(), items_.end(), [&](const Item& item) { return item.tensor == tensor; })) continue;
+    bytes_.resize(offset + size_bytes);
+    std::memcpy(bytes_.data() + offset, v.data, size_bytes);
+    items_.push_back({tensor, offset, size_bytes, ~0u});
     offset += size_bytes;
   }
-  bytes_.resize(offset);
 }
 
 void BufferSnapshot::take() noexcept {

@@ -47,6 +47,7 @@ void watch_generators(std::vector<at::Generator> generators);
 
 // Copies of the watched buffers. `watch` keeps weak references only.
 struct BufferSnapshot {
+  // Adds those that are not watched yet, with a copy of what they hold now.
   void watch(const std::vector<at::Tensor>& buffers);
   void take() noexcept;
   void restore() noexcept;

@@ -47,17 +47,12 @@ PyObject* make_stand_in(PyObject* object, void*) {
       c10::VariableVersion(t.unsafeGetTensorImpl()->version_counter()), /*allow_tensor_metadata_change=*/false)));
 }
 
-StackSnapshot& snapshot() {
-  static StackSnapshot* instance = new StackSnapshot();
-  return *instance;
-}
-
 StackSnapshot& before_second_run() {
   static StackSnapshot* instance = new StackSnapshot();
   return *instance;
 }
 
-std::string problem;
+std::vector<std::string> unset;  // by the last restore
 bool has_rules = false;
 
 // The key under which `outer` holds `inner`, through at most two containers (ModuleList, ModuleDict).
@@ -126,7 +121,7 @@ PyObject* set_places(PyObject*, PyObject* args) {
 
 PyObject* unset_names(PyObject*, PyObject*) {
   PyObject* list = PyList_New(0);
-  for (const std::string& name : snapshot().unset_names()) {
+  for (const std::string& name : unset) {
     PyObject* text = PyUnicode_FromString(name.c_str());
     if (text != nullptr) PyList_Append(list, text);
     Py_XDECREF(text);
@@ -144,27 +139,24 @@ PyMethodDef methods[] = {
 
 PyMethodDef* stack_methods() { return methods; }
 
-bool stack_take() {
+std::string stack_take(StackSnapshot* snapshot) {
   const Metered frames(Piece::kFrames);
-  if (!has_rules) {
-    problem = "the rules for user code were not set";
-    return false;
-  }
+  if (!has_rules) return "the rules for user code were not set";
   Budget budget;
-  snapshot().take({&keep_strong, &make_stand_in, &budget});
-  return true;
+  snapshot->take({&keep_strong, &make_stand_in, &budget});
+  return {};
 }
 
-const std::string& stack_take_problem() { return problem; }
-
-std::string stack_check() {
-  const RewindVerdict verdict = snapshot().can_restore();
+std::string stack_check(StackSnapshot* snapshot) {
+  const RewindVerdict verdict = snapshot->can_restore();
   return verdict ? std::string() : verdict.reason;
 }
 
-std::string stack_restore() {
+std::string stack_restore(StackSnapshot* snapshot) {
   std::string why;
-  return snapshot().restore(&why) ? std::string() : why.empty() ? "the stack could not be put back" : why;
+  const bool done = snapshot->restore(&why);
+  unset = snapshot->unset_names();
+  return done ? std::string() : why.empty() ? "the stack could not be put back" : why;
 }
 
 void stack_take_now() {

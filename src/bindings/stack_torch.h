@@ -14,11 +14,12 @@ struct Places;
 
 namespace finitude::bindings {
 
+class StackSnapshot;
+
 PyMethodDef* stack_methods();
-bool stack_take();                    // false: stack_take_problem() says why
-const std::string& stack_take_problem();
-std::string stack_check();            // empty: the present stack can be put back
-std::string stack_restore();          // empty: done
+std::string stack_take(StackSnapshot* snapshot);     // empty: taken; else why not
+std::string stack_check(StackSnapshot* snapshot);    // empty: the present stack can be put back
+std::string stack_restore(StackSnapshot* snapshot);  // empty: done
 // The stack as it stands before a second run, for where that run goes another way than the first.
 void stack_take_now();
 bool stack_put_back_now();

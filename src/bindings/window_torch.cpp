@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "bindings/jump_torch.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/stack_torch.h"
@@ -135,6 +136,7 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
   observe::TensorView v;
   if (!root.defined() || !observe::view_of(*root.unsafeGetTensorImpl(), &v)) return;
   LossNote& note = add_note();
+  note_graph(note.serial, root);
   note.scaled = scaled;
   note.micro_batch = static_cast<std::uint32_t>(-1);
   note.sum = observe::checksum(v);
@@ -361,7 +363,7 @@ void close_window(OptimizerEntry& entry) {
 }
 
 void record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, double lr, std::uint32_t flags) noexcept {
-  if (!live().ring || units_run_again()) return;
+  if (!live().ring || second_run_under_way() || units_run_again()) return;
   const Metered ring(Piece::kRing);
   double loss = 0;
   for (const LossNote& note : live().losses) {
@@ -376,6 +378,7 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   const Metered rest(Piece::kVerdict);
   Live& l = live();
   ++l.counters.steps;
+  note_applied(entry);
   if (!verdict.late) record_step(entry, verdict, lr, record::kStepApplied);
   // The optimizer's own arithmetic can make a NaN here; a healthy step of a torch.optim class is not looked at again.
   const bool odd = !(std::isfinite(lr)) || (entry.lr > 0 && lr > 2 * entry.lr) || entry.step < 2 ||
@@ -386,10 +389,10 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   if (l.target_set && entry.ordinal == l.target_ordinal && entry.step == l.target_first && !tracer.on()) {
     tracer.start(&places());
   }
-  if (l.trace_level && tracer.on()) tracer.clear();  // a healthy window's trace is not kept
+  if (l.trace_level && tracer.on() && !second_run_under_way()) tracer.clear();  // a healthy window's trace is not kept
   const bool armed = tracer.on();
   if (armed && may_hook && entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kOptimizer;
-  const bool undoable = may_hook && prepare_undo(entry);
+  const bool undoable = may_hook && !second_run_under_way() && prepare_undo(entry);
   if (may_hook && entry.in_torch && (entry.risky || odd || armed || undoable)) arm_post_hook(entry);
   close_window(entry);
   entry.snapshot_pending = undoable;

@@ -98,16 +98,31 @@ bool SliceScan::end() {
   return bad_;
 }
 
-void UndoCopy::forget() {
+void UndoCopy::forget(bool memory_too) {
   const Metered undo(Piece::kUndo);
   items_.clear();
-  for (auto& [container, copy] : containers_) {
-    Py_DECREF(container);
-    Py_DECREF(copy);
+  for (auto* pairs : {&containers_, &attributes_}) {
+    for (auto& [container, copy] : *pairs) {
+      Py_DECREF(container);
+      Py_DECREF(copy);
+    }
+    pairs->clear();
   }
-  containers_.clear();
   optimizers_.clear();
   taken_ = false;
+  if (memory_too) std::vector<char>().swap(bytes_);
+}
+
+bool UndoCopy::add_plain_attributes(PyObject* attributes) {
+  PyObject* plain = PyDict_New();
+  PyObject *key, *value;
+  Py_ssize_t pos = 0;
+  while (plain != nullptr && PyDict_Next(attributes, &pos, &key, &value)) {
+    const bool is_plain = value == Py_None || PyBool_Check(value) || PyLong_CheckExact(value) || PyFloat_CheckExact(value);
+    if (is_plain && PyDict_SetItem(plain, key, value) != 0) Py_CLEAR(plain);
+  }
+  if (plain != nullptr) attributes_.emplace_back(Py_NewRef(attributes), plain);
+  return plain != nullptr;
 }
 
 bool UndoCopy::add(const at::Tensor& tensor) {
@@ -171,7 +186,7 @@ bool UndoCopy::add_optimizer(PyObject* optimizer) {
   Py_XDECREF(groups);
   PyObject* attributes = ok ? PyObject_GenericGetDict(optimizer, nullptr) : nullptr;
   if (attributes != nullptr && PyDict_Check(attributes)) {
-    ok = add_container(attributes);
+    ok = lasting_ ? add_plain_attributes(attributes) : add_container(attributes);
     PyObject *key, *item;
     Py_ssize_t pos = 0;
     while (ok && PyDict_Next(attributes, &pos, &key, &item)) {
@@ -182,8 +197,9 @@ bool UndoCopy::add_optimizer(PyObject* optimizer) {
   return ok;
 }
 
-bool UndoCopy::take(PyObject* optimizer, std::size_t limit) {
+bool UndoCopy::take(PyObject* optimizer, std::size_t limit, bool lasting) {
   forget();
+  lasting_ = lasting;
   needed_ = 0;
   if (add_optimizer(optimizer) && needed_ <= limit) {
     bytes_.resize(needed_);
@@ -199,13 +215,18 @@ bool UndoCopy::take(PyObject* optimizer, std::size_t limit) {
   return taken_;
 }
 
-bool UndoCopy::is_current() const {
+bool UndoCopy::has_same_values() const {
   if (!taken_) return false;
   for (const Item& item : items_) {
     observe::TensorView v;
     if (!observe::view_of(*item.tensor.unsafeGetTensorImpl(), &v)) return false;
     if (std::memcmp(bytes_.data() + item.offset, v.data, static_cast<std::size_t>(v.end - v.begin)) != 0) return false;
   }
+  return true;
+}
+
+bool UndoCopy::is_current() const {
+  if (!has_same_values()) return false;
   for (const auto& [container, copy] : containers_) {
     if (PyObject_Size(container) != PyObject_Size(copy)) return false;
     if (PyList_Check(copy)) {
@@ -224,6 +245,12 @@ bool UndoCopy::is_current() const {
 }
 
 bool UndoCopy::restore() {
+  const bool done = put_back();
+  forget();
+  return done;
+}
+
+bool UndoCopy::put_back() {
   if (!taken_) return false;
   for (const Item& item : items_) {
     observe::TensorView v;
@@ -239,8 +266,8 @@ bool UndoCopy::restore() {
     PyDict_Clear(container);
     ok = PyDict_Update(container, copy) == 0 && ok;
   }
+  for (auto& [container, plain] : attributes_) ok = PyDict_Update(container, plain) == 0 && ok;
   PyErr_Clear();
-  forget();
   return ok;
 }
 

@@ -35,13 +35,21 @@ class UndoCopy {
  public:
   ~UndoCopy() { forget(); }
   // False where it would not fit into `budget` bytes (`needed()` tells how much), or a tensor is not on the CPU.
-  bool take(PyObject* optimizer, std::size_t budget);
+  // `lasting`: for longer than one step; of the optimizer's attributes only plain values are remembered then, as others
+  // may hold the optimizer itself, which would never die.
+  bool take(PyObject* optimizer, std::size_t budget, bool lasting = false);
+  bool is_taken() const noexcept { return taken_; }
   // Is everything still as it was taken? False if nothing was.
   bool is_current() const;
   // Back to what was taken; entries that the step added to the state are gone. False if nothing was taken.
   bool restore();
-  void forget();
+  // The same, and the copy stays.
+  bool put_back();
+  // Do the tensors that were there hold the bytes that were copied?
+  bool has_same_values() const;
+  void forget(bool memory_too = false);
   std::size_t needed() const noexcept { return needed_; }
+  std::size_t size_bytes() const noexcept { return taken_ ? needed_ : 0; }
 
  private:
   struct Item {
@@ -52,12 +60,14 @@ class UndoCopy {
   bool add_value(PyObject* value, int depth);
   bool add_container(PyObject* container);
   bool add_optimizer(PyObject* optimizer);
+  bool add_plain_attributes(PyObject* attributes);
   std::vector<Item> items_;
   std::vector<char> bytes_;
   std::vector<std::pair<PyObject*, PyObject*>> containers_;  // a live dict or list and a shallow copy of it; both owned
+  std::vector<std::pair<PyObject*, PyObject*>> attributes_;  // a live dict and the plain values in it; both owned
   std::vector<PyObject*> optimizers_;                        // those that were added; borrowed
   std::size_t needed_ = 0;
-  bool taken_ = false;
+  bool taken_ = false, lasting_ = false;
 };
 
 // Sets the budget of the whole process, in bytes. 0: no copies.

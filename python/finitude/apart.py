@@ -1,0 +1,151 @@
+"""The files that a second process writes are kept apart from those of the first, and thrown away.
+
+In a mount namespace of its own the directories that the program writes to are overlaid: it reads what is there, and what
+it writes, renames or removes lies in a scratch directory. Needs user namespaces and overlayfs, which some containers do
+not give. Files that the first process made since it began are not there for the second, as they were not for the first.
+"""
+
+import ctypes
+import os
+import stat
+import struct
+import tempfile
+import time
+
+_CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
+_MS_REC, _MS_PRIVATE = 0x4000, 0x40000
+_SYSTEM = ("/", "/dev", "/proc", "/sys", "/run")
+_MOST_FILES, _MOST_SECONDS = 20_000, 1.0
+
+
+class Apart:
+    """What the second process is started with. scratch: a directory that is removed afterwards."""
+
+    def __init__(self, scratch, cwd, arguments, since, left_out=(), fresh=True):
+        self.scratch, self.cwd = scratch, cwd
+        self.directories = _outermost([cwd, *_named(arguments, cwd), *_open_for_writing()])
+        self.inside = [d for d in self.directories if not _is_below(scratch, d)]
+        self.made = _made_since(self.inside, since, left_out) if fresh else []
+        self._told = os.path.join(scratch, "apart")
+        self._plan = []
+        for number, directory in enumerate(self.inside):
+            upper, work = (os.path.join(scratch, f"{kind}{number}") for kind in ("upper", "work"))
+            os.mkdir(upper)
+            os.mkdir(work)
+            self._plan.append((directory, f"lowerdir={directory},upperdir={upper},workdir={work}"))
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._maps = [(name, f"{i} {i} 1") for name, i in (("uid_map", os.getuid()), ("gid_map", os.getgid()))]
+
+    def before_exec(self):
+        """In the child, between fork and exec. What cannot be done is left; `not_kept` tells."""
+        if self._libc.unshare(_CLONE_NEWNS | _CLONE_NEWUSER) != 0:
+            return
+        try:
+            for name, text in (("setgroups", "deny"), *self._maps):
+                with open(f"/proc/self/{name}", "w") as f:
+                    f.write(text)
+        except OSError:
+            pass
+        self._libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None)
+        done = []
+        for directory, options in self._plan:
+            if "," in directory or ":" in directory:  # they mean something to overlayfs
+                continue
+            for variant in (options + ",userxattr", options):
+                if self._libc.mount(b"overlay", os.fsencode(directory), b"overlay", 0, os.fsencode(variant)) == 0:
+                    done.append(directory)
+                    break
+        os.chdir(self.cwd)
+        for path in reversed(self.made):  # what is in a directory before the directory
+            if any(_is_below(path, d) for d in done):
+                try:
+                    os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+                except OSError:
+                    pass
+        with open(self._told, "w", encoding="utf-8", errors="surrogateescape") as f:
+            f.write("\n".join(done))
+
+    def not_kept(self):
+        """The directories whose files could not be kept apart, after the child was started."""
+        try:
+            with open(self._told, encoding="utf-8", errors="surrogateescape") as f:
+                done = f.read().splitlines()
+        except OSError:
+            done = []
+        return [d for d in self.directories if d not in done]
+
+
+def scratch_outside(*directories):
+    """The path of a new directory, in none of these where there is a choice."""
+    places = [tempfile.gettempdir(), "/var/tmp", "/dev/shm"]
+    place = next((p for p in places if os.access(p, os.W_OK) and not any(_is_below(p, d) for d in directories)), places[0])
+    return tempfile.mkdtemp(prefix="finitude-", dir=place)
+
+
+def _is_below(path, directory):
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def _outermost(directories):
+    found = []
+    for d in sorted({os.path.realpath(d) for d in directories}, key=len):
+        if d not in _SYSTEM and os.path.isdir(d) and not any(_is_below(d, f) for f in found) \
+                and not any(_is_below(d, s) for s in _SYSTEM[1:] if s != "/run"):
+            found.append(d)
+    return found
+
+
+def _named(arguments, cwd):
+    """Directories that arguments name, or the directories of files that they name."""
+    for argument in arguments:
+        path = os.path.join(cwd, argument.partition("=")[2] or argument)
+        if len(path) > 4000 or "\0" in path:
+            continue
+        if os.path.isdir(path):
+            yield path
+        elif os.sep in argument and os.path.isdir(os.path.dirname(path)):
+            yield os.path.dirname(path)
+
+
+def _open_for_writing():
+    """Directories of the ordinary files that this process writes to."""
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            with open(f"/proc/self/fdinfo/{fd}") as f:
+                flags = next(int(line.split()[1], 8) for line in f if line.startswith("flags:"))
+            if flags & os.O_ACCMODE != os.O_RDONLY and stat.S_ISREG(os.fstat(int(fd)).st_mode) and os.path.exists(path):
+                yield os.path.dirname(path)
+        except (OSError, StopIteration, ValueError):
+            continue
+
+
+def _born(path):
+    """When a file was made, in seconds since 1970; 0 where the file system does not say."""
+    at_fdcwd, no_follow, wanted = -100, 0x100, 0x800
+    answer = ctypes.create_string_buffer(256)
+    if ctypes.CDLL(None).statx(at_fdcwd, os.fsencode(path), no_follow, wanted, answer) != 0:
+        return 0
+    mask, = struct.unpack_from("I", answer, 0)
+    seconds, nanoseconds = struct.unpack_from("qI", answer, 80)
+    return seconds + nanoseconds / 1e9 if mask & wanted else 0
+
+
+def _made_since(directories, since, left_out):
+    """Files and directories that came into being since that time, but for source code and what is left out."""
+    found, looked, until = [], 0, time.monotonic() + _MOST_SECONDS
+    for directory in directories:
+        for folder, inner, files in os.walk(directory):
+            inner[:] = [d for d in inner if os.path.join(folder, d) not in left_out and d != "__pycache__"]
+            for name in (*inner, *files):
+                looked += 1
+                if looked > _MOST_FILES or time.monotonic() > until:
+                    return found
+                path = os.path.join(folder, name)
+                try:
+                    changed = os.lstat(path).st_ctime
+                except OSError:
+                    continue
+                if changed > since and not name.endswith(".py") and _born(path) > since:
+                    found.append(path)
+    return found

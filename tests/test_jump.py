@@ -1,0 +1,201 @@
+"""Two optimizers in one iteration: the window of one lies across the step of the other, which is undone and taken again.
+
+Joint and alternating adversarial loops, several critic steps, functions of their own, shared parameters. Each program says
+at which step its data are bad; what it prints afterwards is compared with the same program leaving that step out itself.
+"""
+
+import sys
+import textwrap
+
+import pytest
+
+import helpers
+
+HEAD = """
+import torch
+from torch import nn
+
+torch.manual_seed(1)
+torch.set_num_threads(1)
+BAD, WHO, SKIPS = {bad}, {who!r}, {skips}
+real = torch.randn(40, 8, 4)
+G = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 4))
+D = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.1), nn.Linear(8, 1))
+opt_g = torch.optim.{kind}(G.parameters(), lr=1e-2)
+opt_d = torch.optim.{kind}(D.parameters(), lr=1e-2)
+sched_d = torch.optim.lr_scheduler.StepLR(opt_d, 2, 0.9)
+seen = []
+
+
+def bad(who):
+    return i == BAD and WHO == who
+
+
+def spread(x, who):
+    return x / (0.0 * x.detach() if bad(who) else 1.0 + x.detach().abs().mean())
+
+
+def loss_of_d(x, fake):
+    return (D(spread(x, "D")) - 1).pow(2).mean() + D(fake.detach()).pow(2).mean()
+
+
+def loss_of_g(fake):
+    return (D(spread(fake, "G")) - 1).pow(2).mean()
+
+
+def step(who, optimizer):
+    if not (SKIPS and bad(who)):
+        optimizer.step()
+"""
+
+TAIL = """
+print(seen)
+print([f"{p.double().sum().item():.15f}" for m in (G, D) for p in m.state_dict().values()])
+print(sched_d.last_epoch, opt_d.param_groups[0]["lr"])
+"""
+
+LOOPS = {
+    # The generator's forward lies before the discriminator's step, its backward behind it.
+    "alternating": """
+        for i in range(8):
+            fake = G(torch.randn(8, 3))
+            opt_d.zero_grad()
+            loss_d = loss_of_d(real[i], fake)
+            loss_d.backward()
+            step("D", opt_d)
+            opt_g.zero_grad()
+            loss_g = loss_of_g(fake)
+            loss_g.backward()
+            step("G", opt_g)
+            sched_d.step()
+            seen.append(i)
+        """,
+    "joint": """
+        for i in range(8):
+            fake = G(torch.randn(8, 3))
+            loss_d, loss_g = loss_of_d(real[i], fake), loss_of_g(fake)
+            opt_d.zero_grad()
+            opt_g.zero_grad()
+            loss_g.backward(retain_graph=True)
+            D.zero_grad()
+            loss_d.backward()
+            step("D", opt_d)
+            step("G", opt_g)
+            sched_d.step()
+            seen.append(i)
+        """,
+    "three_critic_steps": """
+        for i in range(8):
+            for k in range(3):
+                fake = G(torch.randn(8, 3))
+                opt_d.zero_grad()
+                loss_of_d(real[3 * i + k], fake).backward()
+                step("D", opt_d)
+            opt_g.zero_grad()
+            loss_of_g(G(torch.randn(8, 3))).backward()
+            step("G", opt_g)
+            sched_d.step()
+            seen.append(i)
+        """,
+    "functions": """
+        def train_d(x):
+            opt_d.zero_grad()
+            with torch.no_grad():
+                fake = G(torch.randn(8, 3))
+            loss = loss_of_d(x, fake)
+            loss.backward()
+            step("D", opt_d)
+            return loss.item()
+
+        def train_g():
+            opt_g.zero_grad()
+            loss = loss_of_g(G(torch.randn(8, 3)))
+            loss.backward()
+            step("G", opt_g)
+            return loss.item()
+
+        loader = torch.utils.data.DataLoader(real, batch_size=None, shuffle=True)
+        for i, x in enumerate(loader):
+            train_d(x)
+            train_g()
+            sched_d.step()
+            seen.append(i)
+            if i == 7: break
+        """,
+}
+
+
+def text_of(loop, who, bad=4, skips=False, kind="Adam"):
+    return HEAD.format(bad=bad, who=who, skips=skips, kind=kind).lstrip() + textwrap.dedent(LOOPS[loop]) + TAIL
+
+
+# How far back: to where the other optimizer's step returned, behind another call of the same function, which takes nothing
+# back; or over that step.
+BEHIND = "where another optimizer stepped last"
+OVER = "undone and taken again"
+WAYS = [("alternating", "D", BEHIND), ("alternating", "G", OVER), ("joint", "D", BEHIND), ("joint", "G", OVER),
+        ("three_critic_steps", "D", OVER), ("three_critic_steps", "G", OVER), ("functions", "D", OVER), ("functions", "G", OVER)]
+
+
+@pytest.mark.parametrize("loop, who, way", WAYS)
+def test_a_bad_step_behind_another_optimizers_step_is_run_again_in_place(tmp_path, loop, who, way):
+    if way == BEHIND and sys.version_info[:2] != (3, 11):
+        pytest.skip("this Python's frames are not made to go on elsewhere")
+    got = helpers.run(tmp_path, text_of(loop, who), "--on-alarm", "skip", "--undo-mb", "8")
+    alarm = got.alarms[0]
+    assert (alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"]) == ("jump", "persistent", True), alarm["rerun_text"]
+    assert way in alarm["rerun_text"]
+    birth = alarm["births"][0]
+    assert (birth["op"], birth["source"][:11]) == ("aten::div", "return x / "), birth
+    assert alarm["weights"] == "clean"
+
+
+@pytest.mark.parametrize("loop, who, kind", [("alternating", "G", "Adam"), ("alternating", "D", "SGD"), ("joint", "G", "AdamW"),
+                                             ("functions", "G", "RMSprop"), ("three_critic_steps", "G", "Adam")])
+def test_after_the_jump_nothing_has_been_done_twice(tmp_path, loop, who, kind):
+    """Weights of both, running statistics, schedulers and lists: with `warn`, as without us."""
+    text = text_of(loop, who, kind=kind)
+    got = helpers.run(tmp_path, text, "--on-alarm", "warn", "--undo-mb", "8")
+    assert got.alarms[0]["rerun_by"] == "jump", got.alarms[0]["rerun_text"]
+    assert got.out == helpers.plain(tmp_path, "train.py").out
+
+
+SHARED = """
+import torch
+from torch import nn
+
+torch.manual_seed(3)
+body, one, two = nn.Linear(4, 6), nn.Linear(6, 1), nn.Linear(6, 1)
+opt_one = torch.optim.Adam([*body.parameters(), *one.parameters()], lr=0.05)
+opt_two = torch.optim.SGD([*body.parameters(), *two.parameters()], lr=0.05, momentum=0.9)
+
+
+def train(head, optimizer, x):
+    optimizer.zero_grad()
+    loss = (head(torch.tanh(body(x))).squeeze(1) / x.pow(2).sum(1) - 1).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+
+
+for i in range(7):
+    x = torch.randn(5, 4)
+    train(one, opt_one, x)
+    if i == 4: x[2] = 0
+    train(two, opt_two, x)
+print([p.tolist() for m in (body, one, two) for p in m.parameters()])
+"""
+
+
+def test_parameters_that_two_optimizers_share_go_back_with_the_step_of_the_other(tmp_path):
+    got = helpers.run(tmp_path, SHARED, "--on-alarm", "warn")
+    alarm = got.alarms[0]
+    # Both train in one function, so the nearest return is the same call with another optimizer.
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "jump", True), alarm["rerun_text"]
+    assert alarm["births"][0]["op"] == "aten::div"
+    assert got.out == helpers.plain(tmp_path, "train.py").out
+
+
+def test_without_room_for_copies_the_report_says_so(tmp_path):
+    wide = text_of("functions", "G").replace("nn.Linear(4, 8), nn.Tanh()", "nn.Linear(4, 70000), nn.Linear(70000, 8), nn.Tanh()")
+    alarm = helpers.run(tmp_path, wide, "--undo-mb", "1").the_alarm()
+    assert alarm["rerun_by"] == "restart" and "copies to go back to take" in alarm["rerun_text"], alarm["rerun_text"]
