@@ -1,16 +1,9 @@
-"""The second run says nothing: what it writes to stdout and stderr, to files, loggers and event files, or shows in a notebook, is dropped."""
+"""The second run says nothing: what it writes to stdout and stderr, or shows in a notebook, is dropped."""
 
 import os
 import sys
 
-from . import files
-
 MUTED = []   # functions that return (object, name of a method) to silence as well, or None
-# Where loggers hand on what they were given: (module, class, method). Only what is imported is touched.
-LOGGERS = (
-    ("logging", "Logger", "callHandlers"),
-    ("torch.utils.tensorboard.writer", "FileWriter", "add_event"),
-)
 
 
 def _nothing(*args, **kwargs):
@@ -41,7 +34,6 @@ class Quiet:
 
     def __init__(self):
         self._saved, self._methods, self._streams = [], [], []
-        self._files = None
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
@@ -59,14 +51,9 @@ class Quiet:
             stream = getattr(sys, name)
             if stream is not None and not _is_descriptor(stream, number):  # a notebook's, or one of the script's own
                 self._mute_stream(name, stream)
-        for module, name, method in LOGGERS:
-            kind = getattr(sys.modules.get(module), name, None)
-            if kind is not None and method in kind.__dict__:
-                self._mute(kind, method)
         for find in MUTED:
             if (found := find()) is not None:
                 self._mute(*found)
-        self._files = files.Held()
 
     def _mute_stream(self, name, stream):
         try:
@@ -81,9 +68,6 @@ class Quiet:
         self._methods.append((owner, name, before))
 
     def end(self):
-        """Returns the names of files that were written a second time."""
-        held, self._files = self._files, None
-        written = held.end() if held is not None else []
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
@@ -101,4 +85,3 @@ class Quiet:
             fd, copy = self._saved.pop()
             os.dup2(copy, fd)
             os.close(copy)
-        return written

@@ -12,6 +12,7 @@ import torch
 from . import _native, compat, discover, findings, ranks
 from . import sinks as sinks_of
 from .errors import NonFiniteError, Reached
+from .files import HeldFiles
 from .heap import Ledger
 from .quiet import Quiet
 from .rewind import ONLY_COMPILED
@@ -97,6 +98,7 @@ class _SecondRun:
         self.ledger = Ledger(sys._getframe(), params.values(), watched)
         session.holds.hold(discover.sharing(optimizer))
         session.holds.hold_scaler(self.scaler)
+        self.files = HeldFiles()
         self.quiet, self.eager = Quiet(), compat.run_eagerly()
         self.result = None
         self.units.again, self.units.again_at = optimizer, None
@@ -186,7 +188,8 @@ class _SecondRun:
         if self.scaler is not None:
             self.scaler._per_optimizer_states.clear()
             self.scaler._per_optimizer_states.update(self.stages)
-        lost = self.ledger.put_back() + self.quiet.end()
+        lost = self.ledger.put_back() + self.files.end()
+        self.quiet.end()
         compat.end_eager(self.eager)
         _native.end_again()
         if self.session.config.level == "trace":
