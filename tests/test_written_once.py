@@ -55,8 +55,8 @@ def test_a_file_has_the_lines_of_a_step_once(tmp_path, sink):
 
 
 def test_what_cannot_be_held_is_named(tmp_path):
-    """A binary file may carry a stream that counts what was written: it is left alone, and told of."""
-    text = TRAINING.replace("OPEN", "f = open('out.bin', 'wb', buffering=0)").replace("LOG", "f.write(bytes([i]))").replace(
+    """What stands below a buffer of bytes may be a stream that counts what was written: it is left alone, and told of."""
+    text = TRAINING.replace("OPEN", "f = open('out.bin', 'wb')").replace("LOG", "f.write(bytes([i])); f.flush()").replace(
         "CLOSE", "f.close()").format(skips=False)
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
     assert "written twice: out.bin" in got.the_alarm()["rerun_text"], got.told()
