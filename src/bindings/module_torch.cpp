@@ -12,6 +12,7 @@
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/stack_torch.h"
+#include "bindings/tape_python.h"
 #include "bindings/verdict_torch.h"
 #include "bindings/window_torch.h"
 #include "bindings/written_torch.h"
@@ -342,6 +343,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("let_go_of_ring", [] { if (live().ring) live().ring->let_go(); });
   define_core(m);
   define_device(m);
+  define_tape(m);
   m.def("enter_closure", [] { ++live().closure_depth; });
   m.def("leave_closure", [] { --live().closure_depth; });
   m.def("wake_on_backward", [] { live().wake_on_backward = true; });
