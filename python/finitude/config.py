@@ -20,6 +20,9 @@ class Config:
     runs: str = "finitude-runs"
     undo_mb: int = 0
     max_skips: int = 10
+    capsules: int = 8
+    capsule_max: int = 2048
+    redact: int = 0
 
 
 def _nearest(word, words):

@@ -10,8 +10,9 @@ import time
 
 import torch
 
-from . import _native, again, compat, findings, intake, ranks
+from . import _native, again, capsule, compat, findings, intake, ranks
 from . import sinks as sinks_of
+from .report import safe
 from .rewind import ONLY_COMPILED
 
 ENVIRONMENT = "FINITUDE_RESTART"
@@ -35,11 +36,12 @@ def run(session, alarm, expected, where="window"):
             "with --level trace every step is recorded"
         alarm["rerun_text"] = (alarm["rerun_text"] + "; " if alarm["rerun_text"] else "") + why
         return False
+    folder = capsule.folder_for(session, alarm) if capsule.wanted(session) else None
     with tempfile.TemporaryDirectory(prefix="finitude-") as directory:
         order = os.path.join(directory, "order.json")
         result = os.path.join(directory, "result.json")
         with open(order, "w", encoding="utf-8") as f:
-            json.dump({**_order(start, alarm, expected, where), "result": result}, f)
+            json.dump({**_order(start, alarm, expected, where), "result": result, "alarm": safe(alarm), "capsule": folder}, f)
         environment = {**os.environ, **ranks.alone(), ENVIRONMENT: order}
         if start.hash_seed is not None:
             environment["PYTHONHASHSEED"] = start.hash_seed
@@ -77,7 +79,9 @@ def run(session, alarm, expected, where="window"):
             alarm["rerun_text"] = f"the second process ended (exit code {process.returncode}) before step {alarm['step']}"
             return False
     findings.apply(alarm, found["findings"])
-    alarm["step"] = found["step"]
+    alarm["step"], alarm["capsule"] = found["step"], found["capsule"]
+    if found["no_capsule"]:
+        session.not_watched(found["no_capsule"])
     alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = found["rerun"], "restart", found["verified"]
     alarm["rerun_text"] = found["text"] + (f" ({alarm['rerun_text']})" if alarm["rerun_text"] else "")
     return True
@@ -118,10 +122,12 @@ class Target:
         with open(path, encoding="utf-8") as f:
             return cls(json.load(f))
 
-    def arm(self):
+    def arm(self, session):
         """From the start for the first step, else when the step before is applied."""
         if self.order["first"] == 0:
             _native.trace_start()
+        if self.order.get("capsule") and self.order["first"] == self.order["step"]:
+            (_native.tape_start if self.order["first"] == 0 else _native.tape_when_armed)(capsule.limit(session))
             self.on_armed()
         if self.order["first"] < self.order["step"]:
             _native.set_trace_level(True)  # a healthy step's trace is not kept
@@ -173,6 +179,7 @@ class Target:
     def finish(self, session, optimizer, sinks, written_at=None):
         """Analyses, writes the result and ends this process without running any more of the user's code."""
         self.finished = True
+        capsule.stop(optimizer, parameters=written_at is not None, sinks=sinks)
         expected = self.order["expected"]
         now = findings.fingerprint(optimizer)
         verified = written_at is not None or all(now[key] == value for key, value in expected.items() if value is not None)
@@ -192,9 +199,21 @@ class Target:
             verdict, text = "order-dependent", f"{way}; the step came out finite: {ONLY_COMPILED}"
         else:
             verdict, text = "transient", f"{way}; the step came out finite"
+        told = session.report.not_watched[:]
+        written = self._write_capsule(session, found, verdict, verified, text) if verdict != "transient" else None
         temporary = self.order["result"] + ".tmp"
         with open(temporary, "w", encoding="utf-8") as f:
             json.dump({"findings": found, "rerun": verdict, "verified": verified, "text": text,
-                       "step": self.order["step"] if written_at is None else written_at}, f)
+                       "step": self.order["step"] if written_at is None else written_at, "capsule": written,
+                       "no_capsule": next((w for w in session.report.not_watched if w not in told), "")}, f)
         os.replace(temporary, self.order["result"])
         os._exit(0)
+
+    def _write_capsule(self, session, found, verdict, verified, text):
+        folder = self.order.get("capsule")
+        if not folder or not os.path.isdir(os.path.dirname(folder)):
+            _native.tape_clear()
+            return None
+        alarm = {**self.order["alarm"], "rerun": verdict, "rerun_by": "restart", "rerun_verified": verified, "rerun_text": text}
+        findings.apply(alarm, found)
+        return capsule.write(session, alarm, folder)

@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from . import _native, compat, discover, findings
+from . import _native, capsule, compat, discover, findings
 from . import sinks as sinks_of
 from .heap import Ledger
 from .quiet import Quiet
@@ -51,12 +51,14 @@ def begin(session, optimizer, alarm, sinks):
                        "eager": compat.run_eagerly(), "ledger": ledger, "grads": grads}
     _native.trace_clear()
     _native.trace_start()
+    capsule.begin(session)
     return True
 
 
 def end(session, optimizer, pending):
     """The second run reached `step` again. True if it did what the first did, and the alarm now tells why."""
     _native.trace_stop()
+    capsule.stop(optimizer)
     pending["quiet"].end()
     compat.end_eager(pending["eager"])
     alarm = pending["alarm"]
@@ -74,6 +76,7 @@ def end(session, optimizer, pending):
         alarm["rerun_text"] = f"rewind did not reproduce the step: {why}"
         _as_before_second_run(optimizer, pending)
         _native.trace_clear()
+        _native.tape_clear()
         _trace_on_as_before(session)
         return False
     alarm["rerun_by"], alarm["rerun_verified"] = "rewind", same
@@ -82,12 +85,14 @@ def end(session, optimizer, pending):
         alarm["rerun"] = "order-dependent"
         alarm["rerun_text"] += f"; the step came out finite: {ONLY_COMPILED}"
         _native.trace_clear()
+        _native.tape_clear()
         _trace_on_as_before(session)
         return True
     findings.apply(alarm, findings.analyse(session, optimizer, sinks))
     _trace_on_as_before(session)
     alarm["rerun"] = "persistent"
     alarm["rerun_text"] += "; loss and gradients came out with the same bits" if same else "; it failed again, with other bits"
+    session.recorded = True
     if lost:
         alarm["rerun_text"] += f"; it also wrote a second time, too large to put back: {', '.join(lost[:8])}"
     return True
@@ -111,6 +116,7 @@ def abandon(session):
     pending, session.pending = session.pending, None
     _native.trace_stop()
     _native.trace_clear()
+    _native.tape_clear()
     _native.rewind_end()
     pending["ledger"].put_back()
     pending["quiet"].end()
