@@ -34,10 +34,31 @@ target_link_libraries(finitude_torch INTERFACE torch_c10 torch_torch_cpu torch_t
 set(torch_sources ${FINITUDE_SOURCES})
 list(FILTER torch_sources INCLUDE REGEX "(_torch|_python)\\.cpp$|/src/bindings/.*\\.cpp$")
 list(FILTER torch_sources EXCLUDE REGEX "_test\\.cpp$")
-Python_add_library(_native MODULE WITH_SOABI ${torch_sources})
-target_link_libraries(_native PRIVATE finitude_core finitude_torch finitude_options)
-target_compile_options(_native PRIVATE -fopenmp)  # without it at::parallel_for silently runs serial
-target_compile_options(_native PRIVATE -Wno-unused-function -Wno-attributes -Wno-sign-compare)
-target_precompile_headers(_native PRIVATE ${PROJECT_SOURCE_DIR}/cmake/torch_pch.h)
-target_compile_definitions(_native PRIVATE TORCH_EXTENSION_NAME=_native FINITUDE_VERSION="${PROJECT_VERSION}")
+# What plays a tape: without Python, for the program finitude-replay, and part of the extension module.
+set(player_sources ${torch_sources})
+list(FILTER player_sources INCLUDE REGEX "/src/(replay/tape_|observe/(tape_values|generator_state|settings|tensor_view|threads))[a-z_]*\\.cpp$")
+list(REMOVE_ITEM torch_sources ${player_sources})
+
+add_library(finitude_player OBJECT ${player_sources})
+Python_add_library(_native MODULE WITH_SOABI ${torch_sources} $<TARGET_OBJECTS:finitude_player>)
+# One precompiled header serves both, so both are compiled with the same words.
+foreach(target _native finitude_player)
+  target_link_libraries(${target} PRIVATE finitude_core finitude_torch finitude_options)
+  target_compile_options(${target} PRIVATE -fopenmp)  # without it at::parallel_for silently runs serial
+  target_compile_options(${target} PRIVATE -Wno-unused-function -Wno-attributes -Wno-sign-compare)
+  target_compile_definitions(${target} PRIVATE TORCH_EXTENSION_NAME=_native FINITUDE_VERSION="${PROJECT_VERSION}")
+endforeach()
+set_target_properties(_native PROPERTIES DEFINE_SYMBOL "")
+target_link_libraries(finitude_player PRIVATE Python::Module)  # for its include path alone
+target_precompile_headers(finitude_player PRIVATE ${PROJECT_SOURCE_DIR}/cmake/torch_pch.h)
+target_precompile_headers(_native REUSE_FROM finitude_player)
 install(TARGETS _native LIBRARY DESTINATION finitude)
+
+# finitude-replay: plays capsules and tapes with libtorch alone. Beside the package it finds torch where pip put it.
+file(GLOB replay_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/replay/*.cpp)
+add_executable(finitude-replay ${replay_sources} $<TARGET_OBJECTS:finitude_player>)
+target_link_libraries(finitude-replay PRIVATE finitude_core finitude_options torch_torch_cpu torch_c10)
+target_link_options(finitude-replay PRIVATE -fopenmp)
+target_compile_definitions(finitude-replay PRIVATE FINITUDE_VERSION="${PROJECT_VERSION}")
+set_target_properties(finitude-replay PROPERTIES BUILD_RPATH ${TORCH_DIR}/lib INSTALL_RPATH "$ORIGIN/../torch/lib")
+install(TARGETS finitude-replay RUNTIME DESTINATION finitude)

@@ -3,6 +3,7 @@
 In a mount namespace of its own the directories that the program writes to are overlaid: it reads what is there, and what
 it writes, renames or removes lies in a scratch directory. Needs user namespaces and overlayfs, which some containers do
 not give. Files that the first process made since it began are not there for the second, as they were not for the first.
+What we ourselves write for the run (a capsule) is to stay: its directory is put over the overlay as it is.
 """
 
 import ctypes
@@ -13,16 +14,17 @@ import tempfile
 import time
 
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
-_MS_REC, _MS_PRIVATE = 0x4000, 0x40000
+_MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 _SYSTEM = ("/", "/dev", "/proc", "/sys", "/run")
 _MOST_FILES, _MOST_SECONDS = 20_000, 1.0
 
 
 class Apart:
-    """What the second process is started with. scratch: a directory that is removed afterwards."""
+    """What the second process is started with. scratch: a directory that is removed afterwards. stays: a directory where
+    what is written is written."""
 
-    def __init__(self, scratch, cwd, arguments, since, left_out=(), fresh=True):
-        self.scratch, self.cwd = scratch, cwd
+    def __init__(self, scratch, cwd, arguments, since, left_out=(), fresh=True, stays=None):
+        self.scratch, self.cwd, self.stays = scratch, cwd, stays and os.path.realpath(stays)
         self.directories = _outermost([cwd, *_named(arguments, cwd), *_open_for_writing()])
         self.inside = [d for d in self.directories if not _is_below(scratch, d)]
         self.made = _made_since(self.inside, since, left_out) if fresh else []
@@ -47,7 +49,7 @@ class Apart:
         except OSError:
             pass
         self._libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None)
-        done = []
+        stays, done = os.open(self.stays, os.O_PATH | os.O_DIRECTORY) if self.stays else None, []
         for directory, options in self._plan:
             if "," in directory or ":" in directory:  # they mean something to overlayfs
                 continue
@@ -55,6 +57,8 @@ class Apart:
                 if self._libc.mount(b"overlay", os.fsencode(directory), b"overlay", 0, os.fsencode(variant)) == 0:
                     done.append(directory)
                     break
+        if stays is not None and any(_is_below(self.stays, d) for d in done):
+            self._libc.mount(b"/proc/self/fd/%d" % stays, os.fsencode(self.stays), None, _MS_BIND | _MS_REC, None)
         os.chdir(self.cwd)
         for path in reversed(self.made):  # what is in a directory before the directory
             if any(_is_below(path, d) for d in done):

@@ -178,7 +178,7 @@ def _watch(home, waiting):
     notebook.attach(session)
     if target is not None:
         torch.set_num_threads(target.order["threads"])
-        target.arm()
+        target.arm(session)
     elif session.config.level == "trace":
         _native.set_trace_level(True)
         _native.trace_start()

@@ -9,6 +9,7 @@ from . import config, family, targets
 WORDS = {
     "run": "run a training program watched",
     "report": "show a report again: finitude report FILE|DIR [--html OUT] [--json]",
+    "replay": "compute a captured step again and compare every bit: finitude replay CAPSULE [--threads N] [--allow NAMESPACE]",
     "dump": "print every op of a traced report as JSON lines: finitude dump FILE",
     "list": "list the reports of a runs directory: finitude list [DIR]",
     "completion": "print shell completion: finitude completion bash",
@@ -17,7 +18,7 @@ WORDS = {
 HELP = """usage: finitude run [options] script.py [args]
        finitude run [options] -m module [args]
        finitude run [options] torchrun|accelerate|python|... [args]
-       finitude report FILE|DIR    finitude dump FILE    finitude list [DIR]
+       finitude report FILE|DIR    finitude replay CAPSULE    finitude dump FILE    finitude list [DIR]
 
 A flight recorder for PyTorch training. `run` watches an ordinary script; when a step goes NaN or Inf it is stopped
 before the optimizer applies it, run a second time under a full trace, and explained: the operation, source line and
@@ -37,12 +38,17 @@ options of run:
                             over another optimizer's step in place (0: only where copies are cheap)
   --restart-args ARGS       added to the program's arguments where it is started again to explain a step, e.g.
                             "--resume {newest:ckpt/*.pt}": from the newest file that matches instead of from its start
+  --capsules N              capsules that a run keeps, the newest ones; 0: none are written (8)
+  --capsule-max MB          a step that reads more than that gets none (2048)
+  --redact                  capsules and their description without values, sources and environment
   --config FILE             the same keys as a TOML file ([tool.finitude] of pyproject.toml is read too)
 
 Each option is also an environment variable, e.g. FINITUDE_ON_ALARM=skip. Exit code: the script's own.
 """
 
-OPTIONS = ("--on-alarm", "--level", "--report", "--runs", "--max-skips", "--undo-mb", "--restart-args", "--config")
+OPTIONS = ("--on-alarm", "--level", "--report", "--runs", "--max-skips", "--undo-mb", "--restart-args", "--capsules", "--capsule-max",
+           "--redact", "--config")
+FLAGS = ("--redact",)
 EXIT_USAGE, EXIT_CANNOT = 2, 4
 
 
@@ -92,7 +98,9 @@ def parse_run(rest):
             break
         if word not in OPTIONS:
             raise config.UsageError(f"unknown option {word}{_near(word, OPTIONS)}")
-        if not eq:
+        if word in FLAGS and not eq:
+            value = 1
+        elif not eq:
             if i + 1 >= len(rest):
                 raise config.UsageError(f"{word} needs a value")
             i += 1

@@ -21,6 +21,9 @@ class Config:
     undo_mb: int = 0
     max_skips: int = 10
     restart_args: str = ""
+    capsules: int = 8
+    capsule_max: int = 2048
+    redact: int = 0
 
 
 def _nearest(word, words):

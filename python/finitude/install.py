@@ -38,6 +38,7 @@ def _after_fork():
     # A forked child (a DataLoader worker, a subprocess) is not watched by its parent's recorder.
     _native.set_on(False)
     _native.trace_stop()
+    _native.tape_stop()
     _native.let_go_of_ring()
     if _cold.session is not None:
         _cold.session.forked()

@@ -144,6 +144,36 @@ def dump(rest):
     return 0
 
 
+def replay(rest):
+    """In this process, which has what Python registered; the program finitude-replay needs neither Python nor us."""
+    folder, threads, namespaces, words = None, 0, ["aten"], [*rest]
+    while words:
+        word = words.pop(0)
+        if word == "--threads" and words and words[0].isdigit():
+            threads = int(words.pop(0))
+        elif word == "--allow" and words:
+            namespaces.append(words.pop(0))
+        elif word.startswith("-") or folder is not None:
+            folder = None
+            break
+        else:
+            folder = word
+    if folder is None or threads > 1024:
+        sys.stderr.write("usage: finitude replay CAPSULE [--threads N] [--allow NAMESPACE]\n")
+        return EXIT_USAGE
+    import torch  # noqa: F401  the engine's libraries
+
+    from . import _native
+
+    try:
+        code, text, _ = _native.capsule_replay(folder, namespaces, threads)
+    except ValueError as e:
+        sys.stderr.write(f"finitude: {folder} {e}\n")
+        return EXIT_INPUT
+    (sys.stderr if code == 4 else sys.stdout).write(text)
+    return code
+
+
 def list(rest):
     directory = rest[0] if rest else "finitude-runs"
     try:

@@ -9,7 +9,7 @@ import threading
 
 import torch
 
-from . import _native, compat, discover, findings, ranks
+from . import _native, capsule, compat, discover, findings, ranks
 from . import sinks as sinks_of
 from .errors import NonFiniteError, Reached
 from .files import HeldFiles
@@ -124,6 +124,8 @@ class _SecondRun:
         since = _native.loss_serial()
         _native.trace_clear()
         _native.trace_start()
+        if self.error is None:  # else it is told of when the program has ended by it, after other steps perhaps
+            capsule.begin(self.session)
         try:
             for unit in self.log:
                 self.result = unit.call_again()
@@ -161,6 +163,9 @@ class _SecondRun:
     def conclude(self):
         """What the trace says, into the alarm."""
         alarm = self.alarm
+        if self.returned is not None:
+            _native.tape_outcome("loss", "loss", self.result.detach())
+        capsule.stop(self.optimizer)
         sinks = sinks_of.of_optimizer(self.optimizer) if self.returned is None else [("loss", "loss", self.result.detach())]
         failed_again = bool(sinks) or any(l["bad"] for l in _native.window(self.optimizer)["losses"])
         names = {u.name() for u in self.log}
@@ -171,6 +176,7 @@ class _SecondRun:
             alarm["rerun"], alarm["rerun_text"] = "order-dependent", f"{text}; the step came out finite: {ONLY_COMPILED}"
             return
         findings.apply(alarm, findings.analyse(self.session, self.optimizer, sinks))
+        self.session.recorded = self.error is None
         alarm["rerun"] = "persistent"
         what = "the value" if self.error is not None else "the loss" if self.returned is not None else "loss and gradients"
         alarm["rerun_text"] = text + (f"; {what} came out with the same bits" if self.same else "; it failed again, with other bits")
@@ -180,6 +186,8 @@ class _SecondRun:
         self.units.again = None
         _native.trace_stop()
         _native.trace_clear()
+        if not self.session.recorded:
+            _native.tape_clear()
         for p, grad, requires in self.params:
             p.grad = None
             if p.requires_grad is not requires:

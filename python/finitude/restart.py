@@ -6,8 +6,9 @@ import shutil
 
 import torch
 
-from . import _native, again, compat, findings, intake, ranks, second
+from . import _native, again, capsule, compat, findings, intake, ranks, second
 from . import sinks as sinks_of
+from .report import safe
 from .rewind import ONLY_COMPILED
 
 ENVIRONMENT = "FINITUDE_RESTART"
@@ -37,17 +38,20 @@ def run(session, alarm, expected, where="window"):
             more, resumed = second.more_arguments(session.config.restart_args, start.cwd)
         except second.NoCheckpoint as e:
             remark = f"{e}, so it was run from its start"
+    # From a checkpoint on it is not known before which step is to be recorded.
+    folder = capsule.folder_for(session, alarm) if capsule.wanted(session) and not resumed else None
     directory = second.scratch_outside(start.cwd)
     try:
         order = os.path.join(directory, "order.json")
         result = os.path.join(directory, "result.json")
         with open(order, "w", encoding="utf-8") as f:
-            json.dump({**_order(start, alarm, expected, where), "result": result, "resumed": resumed}, f)
+            json.dump({**_order(start, alarm, expected, where), "result": result, "resumed": resumed, "alarm": safe(alarm),
+                       "capsule": folder and os.path.abspath(folder)}, f)
         environment = {**os.environ, **ranks.alone(), ENVIRONMENT: order}
         if start.hash_seed is not None:
             environment["PYTHONHASHSEED"] = start.hash_seed
         code, why, files = second.run(start, [*start.command, *more], environment, directory, alarm, resumed,
-                                      [os.path.abspath(session.config.runs)])
+                                      [os.path.abspath(session.config.runs)], folder and os.path.dirname(folder))
         try:
             with open(result, encoding="utf-8") as f:
                 found = json.load(f)
@@ -57,7 +61,9 @@ def run(session, alarm, expected, where="window"):
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     findings.apply(alarm, found["findings"])
-    alarm["step"] = found["step"]
+    alarm["step"], alarm["capsule"] = found["step"], capsule.arrived(session, alarm, found["capsule"] and folder)
+    if found["no_capsule"]:
+        session.not_watched(found["no_capsule"])
     alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = found["rerun"], "restart", found["verified"]
     said = "; ".join(t for t in (found["text"], remark, files) if t)
     alarm["rerun_text"] = said + (f" ({alarm['rerun_text']})" if alarm["rerun_text"] else "")
@@ -103,7 +109,7 @@ class Target:
         """Where whoever waits for this process sees how far it is. None: all ranks run again, and share one."""
         return None if self.order.get("ranks") else os.path.dirname(self.order["result"])
 
-    def arm(self):
+    def arm(self, session):
         """From the start for the first step, else when the step before is applied. From a checkpoint on steps count anew:
         each is traced, and the first bad one is it."""
         if self.order.get("resumed"):
@@ -113,6 +119,8 @@ class Target:
         if self.order["first"] == 0:
             _native.trace_start()
             self.on_armed()
+        if self.order.get("capsule") and self.order["first"] == self.order["step"]:
+            (_native.tape_start if self.order["first"] == 0 else _native.tape_when_armed)(capsule.limit(session))
         if self.order["first"] < self.order["step"]:
             _native.set_trace_level(True)  # a healthy step's trace is not kept
         _native.arm_at(self.order["ordinal"], self.order["first"], self.order["step"], self.order["written"])
@@ -168,6 +176,7 @@ class Target:
     def finish(self, session, optimizer, sinks, written_at=None):
         """Analyses, writes the result and ends this process without running any more of the user's code."""
         self.finished = True
+        capsule.stop(optimizer, parameters=written_at is not None, sinks=sinks)
         expected = self.order["expected"]
         now = findings.fingerprint(optimizer)
         verified = written_at is not None or all(now[key] == value for key, value in expected.items() if value is not None)
@@ -187,9 +196,21 @@ class Target:
             verdict, text = "order-dependent", f"{way}; the step came out finite: {ONLY_COMPILED}"
         else:
             verdict, text = "transient", f"{way}; the step came out finite"
+        told = session.report.not_watched[:]
+        written = self._write_capsule(session, found, verdict, verified, text) if verdict != "transient" else None
         temporary = self.order["result"] + ".tmp"
         with open(temporary, "w", encoding="utf-8") as f:
             json.dump({"findings": found, "rerun": verdict, "verified": verified, "text": text,
-                       "step": self.order["step"] if written_at is None else written_at}, f)
+                       "step": self.order["step"] if written_at is None else written_at, "capsule": written,
+                       "no_capsule": next((w for w in session.report.not_watched if w not in told), "")}, f)
         os.replace(temporary, self.order["result"])
         os._exit(0)
+
+    def _write_capsule(self, session, found, verdict, verified, text):
+        folder = self.order.get("capsule")
+        if not folder or not os.path.isdir(os.path.dirname(folder)):
+            _native.tape_clear()
+            return None
+        alarm = {**self.order["alarm"], "rerun": verdict, "rerun_by": "restart", "rerun_verified": verified, "rerun_text": text}
+        findings.apply(alarm, found)
+        return capsule.write(session, alarm, folder)

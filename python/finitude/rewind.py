@@ -8,7 +8,7 @@ import sys
 
 import torch
 
-from . import _native, compat, discover, findings
+from . import _native, capsule, compat, discover, findings
 from . import sinks as sinks_of
 from .files import HeldFiles
 from .heap import Ledger
@@ -73,6 +73,7 @@ def begin(session, optimizer, alarm, sinks, tries=0, expected=None):
     }
     _native.trace_clear()
     _native.trace_start()
+    capsule.begin(session)
     return True
 
 
@@ -92,6 +93,7 @@ def end(session, optimizer, pending):
     """The second run reached `step` again. True if it did what the first did, and the alarm now tells why.
     "again": it did not, and another way is being tried."""
     _native.trace_stop()
+    capsule.stop(optimizer)
     twice = pending["twice"] + pending["files"].end()
     pending["quiet"].end()
     compat.end_eager(pending["eager"])
@@ -111,6 +113,7 @@ def end(session, optimizer, pending):
         findings.passed_over(alarm, f"{pending['way']} did not reproduce the step: {why}")
         as_before = _as_before_second_run(optimizer, pending)
         _native.trace_clear()
+        _native.tape_clear()
         if as_before and pending["tries"] == 0 and pending["way"] == "jump" and \
                 begin(session, optimizer, alarm, pending["sinks"], 1, pending["expected"]):
             session.pending["twice"] = twice
@@ -127,12 +130,14 @@ def end(session, optimizer, pending):
         alarm["rerun"] = "order-dependent"
         alarm["rerun_text"] += f"; the step came out finite: {ONLY_COMPILED}"
         _native.trace_clear()
+        _native.tape_clear()
         _trace_on_as_before(session)
         return True
     findings.apply(alarm, findings.analyse(session, optimizer, sinks))
     _trace_on_as_before(session)
     alarm["rerun"] = "persistent"
     alarm["rerun_text"] += "; loss and gradients came out with the same bits" if same else "; it failed again, with other bits"
+    session.recorded = True
     if passed_over:
         alarm["rerun_text"] += f" ({passed_over})"
     if lost:
@@ -164,6 +169,7 @@ def abandon(session):
     pending, session.pending = session.pending, None
     _native.trace_stop()
     _native.trace_clear()
+    _native.tape_clear()
     _native.rewind_end()
     pending["ledger"].put_back()
     twice = pending["twice"] + pending["files"].end()

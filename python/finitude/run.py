@@ -110,7 +110,7 @@ def _watch(settings, is_module, target, command):
     _cold.session = session
     install.install()
     if target_step is not None:
-        target_step.arm()
+        target_step.arm(session)
     elif settings.level == "trace":
         _native.set_trace_level(True)
         _native.trace_start()

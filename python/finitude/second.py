@@ -89,9 +89,9 @@ class _Teller:
             self._write("\r\x1b[K")
 
 
-def run(start, command, environment, directory, alarm, resumed="", ours=()):
+def run(start, command, environment, directory, alarm, resumed="", ours=(), stays=None):
     """Runs the command to its end. (exit code or None, why it did not come to the step or "", what has to be said of its
-    files). directory: what the child leaves there stays. ours: directories of ours below the program's."""
+    files). directory, stays: what the child leaves there stays. ours: directories of ours below the program's."""
     took_first = time.monotonic() - start.monotonic
     limit = max(120.0, 6 * took_first)
     scratch = scratch_outside(start.cwd)
@@ -99,7 +99,7 @@ def run(start, command, environment, directory, alarm, resumed="", ours=()):
     teller = _Teller(alarm["step"], took_first, os.path.join(directory, "steps.ring"), resumed)
     try:
         try:
-            apart = Apart(scratch, start.cwd, command[1:], time.time() - took_first, ours, fresh=not resumed)
+            apart = Apart(scratch, start.cwd, command[1:], time.time() - took_first, ours, fresh=not resumed, stays=stays)
         except OSError:
             pass  # its files are written a second time then, which is said
         with_us = again.ends_with_us(signal.SIGKILL)

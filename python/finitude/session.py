@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from . import _native, damage, discover, findings, guard, intake, late, ranks, recall, restart, rewind, scaling
+from . import _native, capsule, damage, discover, findings, guard, intake, late, ranks, recall, restart, rewind, scaling
 from . import sinks as sinks_of
 from .errors import NonFiniteError
 from .hold import Holds
@@ -28,6 +28,7 @@ class Session:
         self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips)
         self.second_runs = _native.SecondRuns(config.on_alarm)
         self.scaler_skips = _native.ScalerSkips()
+        self.recorded = False         # a second run is on the tape: its capsule is yet to be written
         self.pending = None           # the alarm that the second run under way is to explain
         self.allowed = []
         self.saved = {}
@@ -287,12 +288,17 @@ class Session:
         return self._conclude(optimizer, alarm["alarm"])
 
     def _conclude(self, optimizer, alarm, written=False, undone=False):
-        ordinal = alarm.pop("optimizer_ordinal", 0)
+        ordinal = alarm.get("optimizer_ordinal", 0)
         if self.saved:
             alarm["saved"] = dict(self.saved)
+        recorded, self.recorded = self.recorded and capsule.wanted(self), False
         if self._is_allowed(alarm):
+            _native.tape_clear()
             self.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
             return None
+        if recorded:
+            alarm["capsule"] = capsule.write(self, alarm)
+        alarm.pop("optimizer_ordinal", None)
         self.report.add_alarm(alarm)
         action = self.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])
         if action == "rollback" and alarm["weights"] == "damaged":

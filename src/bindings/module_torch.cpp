@@ -13,6 +13,7 @@
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/stack_torch.h"
+#include "bindings/tape_python.h"
 #include "bindings/units_python.h"
 #include "bindings/verdict_torch.h"
 #include "bindings/window_torch.h"
@@ -345,6 +346,7 @@ PYBIND11_MODULE(_native, m) {
   define_core(m);
   define_device(m);
   define_units(m);
+  define_tape(m);
   m.def("enter_closure", [] { ++live().closure_depth; });
   m.def("leave_closure", [] { --live().closure_depth; });
   m.def("wake_on_backward", [] { live().wake_on_backward = true; });

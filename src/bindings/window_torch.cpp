@@ -15,6 +15,7 @@
 #include "bindings/stack_torch.h"
 #include "bindings/units_torch.h"
 #include "bindings/written_torch.h"
+#include "observe/tape_recorder_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 
@@ -152,6 +153,7 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
   note.grad_bad = grad != nullptr && THPVariable_Check(grad) &&
                   observe::view_of(*THPVariable_Unpack(grad).unsafeGetTensorImpl(), &g) && observe::quick(g).bad;
   if (note.bad) collect_leaves(root, &note.leaves);
+  if (observe::TapeRecorder::get().on() && !note.in_closure) observe::TapeRecorder::get().add_outcome("loss", "loss", root);
   // While armed, the loss is a sink at the time it is handed over.
   if (note.bad && observe::Tracer::get().on() && !note.in_closure) {
     observe::Tracer::get().add_sink("loss", "loss", *root.unsafeGetTensorImpl(), 0);
@@ -388,6 +390,7 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   observe::Tracer& tracer = observe::Tracer::get();
   if (l.target_set && entry.ordinal == l.target_ordinal && entry.step == l.target_first && !tracer.on()) {
     tracer.start(&places());
+    if (l.tape_when_armed != 0) observe::TapeRecorder::get().start(l.tape_when_armed);
   }
   if (l.trace_level && tracer.on() && !second_run_under_way()) tracer.clear();  // a healthy window's trace is not kept
   const bool armed = tracer.on();

@@ -1,0 +1,160 @@
+"""Capsules: the second run of a bad step is put on a tape, and the tape with what it reads into a folder beside the report."""
+
+import datetime
+import json
+import os
+import platform
+import shutil
+
+import torch
+
+from . import _native, discover, ranks
+from .report import safe
+
+REPLAY_BELOW = 16 << 20  # bytes of inputs: a replay to check the capsule takes no longer than a step of such a size
+# Of the environment only what changes what is computed.
+VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "MKL_CBWR", "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA",
+             "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "CUDA_VISIBLE_DEVICES", "PYTHONHASHSEED", "PYTORCH_ALLOC_CONF",
+             "PYTORCH_CUDA_ALLOC_CONF", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
+
+
+def wanted(session):
+    return session.config.capsules > 0 and session.config.capsule_max > 0 and not ranks.several()
+
+
+def limit(session):
+    return session.config.capsule_max << 20
+
+
+def begin(session):
+    """The step that runs from here on is recorded."""
+    if wanted(session):
+        _native.tape_start(limit(session))
+
+
+def stop(optimizer, parameters=False, sinks=()):
+    """The step is over: says what a replay has to come to, and what the memory is that it reads."""
+    if not _native.tape_on():
+        return
+    _native.tape_stop()
+    for kind, name, tensor in sinks or ():
+        if kind not in ("loss", "gradient") and tensor is not None:  # those are told by name below, or as backward began
+            _native.tape_outcome(kind, name, tensor.detach())
+    if optimizer is None:
+        return
+    names = discover.names(optimizer)
+    for name, p in zip(names, discover.parameters(optimizer)):
+        _native.tape_name(p, "parameter", name)
+        if p.grad is not None:
+            _native.tape_outcome("gradient", name, p.grad)
+            _native.tape_name(p.grad, "gradient", name)
+        if parameters:
+            _native.tape_outcome("parameter", name, p.detach())
+        state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+        for key, value in (state or {}).items():
+            if isinstance(value, torch.Tensor):
+                _native.tape_name(value, "state", f"{name}.{key}")
+    for name, buffer in discover.buffers(optimizer):
+        _native.tape_name(buffer, "buffer", name)
+        _native.tape_outcome("buffer", name, buffer)
+
+
+def folder_for(session, alarm):
+    """Where the capsule of that alarm goes; None where it cannot be written."""
+    directory = session.report.run_directory()
+    if directory is None:
+        return None
+    name = f"step-{alarm['step']:06d}"
+    if ordinal := alarm.get("optimizer_ordinal"):
+        name += f"-optimizer-{ordinal}"
+    path = os.path.join(directory, name)
+    for again in range(2, 100):
+        if not os.path.exists(path):
+            break
+        path = os.path.join(directory, f"{name}-{again}")
+    return path
+
+
+def write(session, alarm, folder=None):
+    """Writes what was recorded. The path, or None, with the reason in the report's list of what was not watched."""
+    folder = folder or folder_for(session, alarm)
+    if folder is None:
+        _native.tape_clear()
+        return None
+    text = json.dumps(_about(session, alarm), allow_nan=False)
+    why, _ = _native.capsule_write(folder, text, limit(session), bool(session.config.redact), REPLAY_BELOW)
+    if why:
+        session.not_watched(f"a capsule of step {alarm['step']}: {why} (--capsule-max {session.config.capsule_max})")
+        return None
+    _retain(os.path.dirname(folder), session.config.capsules, folder)
+    return folder
+
+
+def arrived(session, alarm, folder):
+    """The folder that a second process has written, if it can be seen from here."""
+    if folder is None or os.path.isfile(os.path.join(folder, "capsule.json")):
+        return folder
+    session.not_watched(f"a capsule of step {alarm['step']}: the second process could not write to {os.path.dirname(folder)}")
+    return None
+
+
+def _about(session, alarm):
+    redact = session.config.redact
+    about = {
+        "kind": "finitude capsule", "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "finitude": _native.version, "torch": torch.__version__, "python": platform.python_version(),
+        "platform": platform.platform(), "machine": platform.machine(),
+        "step": alarm["step"], "micro_batch": alarm.get("micro_batch", 0), "rank": alarm.get("rank", 0),
+        "optimizer": alarm.get("optimizer", ""), "alarm": alarm,
+    }
+    if redact:
+        about["alarm"] = _without_sources(alarm)
+    else:
+        about["command"] = list(session.report.command)
+        about["script"] = session.report.script or ""
+        about["git"] = _git(os.path.dirname(os.path.abspath(about["script"])) if about["script"] else os.getcwd())
+        about["environment"] = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    return safe(about)
+
+
+def _without_sources(value):
+    if isinstance(value, dict):
+        return {k: _without_sources(v) for k, v in value.items() if k not in ("source", "file", "saved")}
+    return [_without_sources(v) for v in value] if isinstance(value, list) else value
+
+
+def _git(directory):
+    """The commit that is checked out around the script, read from the files of git; None where there is none."""
+    while True:
+        head = os.path.join(directory, ".git", "HEAD")
+        if os.path.isfile(head):
+            break
+        parent = os.path.dirname(directory)
+        if parent == directory:
+            return None
+        directory = parent
+    try:
+        with open(head, encoding="utf-8") as f:
+            text = f.read(1024).strip()
+        if not text.startswith("ref: "):
+            return {"commit": text, "branch": None}
+        branch, commit = text[5:], None
+        loose = os.path.join(directory, ".git", *branch.split("/"))
+        if os.path.isfile(loose):
+            with open(loose, encoding="utf-8") as f:
+                commit = f.read(128).strip()
+        return {"commit": commit, "branch": branch}
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _retain(directory, count, newest):
+    """Of the capsules of this run the newest stay; never is the one removed that was just written."""
+    found = []
+    for entry in os.scandir(directory):
+        if entry.name.startswith("step-") and entry.is_dir(follow_symlinks=False) and ".partial-" not in entry.name \
+                and os.path.isfile(os.path.join(entry.path, "capsule.json")):
+            found.append((entry.stat().st_mtime_ns, entry.path))
+    for _, path in sorted(found, reverse=True)[count:]:
+        if os.path.abspath(path) != os.path.abspath(newest):
+            shutil.rmtree(path, ignore_errors=True)

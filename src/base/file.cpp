@@ -1,0 +1,27 @@
+#include "base/file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+namespace finitude::base {
+
+Status read_file(const std::string& path, std::string* bytes, std::uint64_t most) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return Status("is a folder");
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    return Status(std::string("cannot be opened") +
+                  (errno != 0 ? std::string(": ") + std::strerror(errno) : ""));
+  const std::uint64_t size_bytes = std::filesystem::file_size(path, error);
+  if (error) return Status("is no plain file");
+  if (size_bytes > most) return Status("is larger than " + std::to_string(most >> 20) + " MiB");
+  bytes->resize(static_cast<std::size_t>(size_bytes));
+  file.read(bytes->data(), static_cast<std::streamsize>(size_bytes));
+  return static_cast<std::uint64_t>(file.gcount()) == size_bytes ? Status()
+                                                                 : Status("cannot be read to its end");
+}
+
+}  // namespace finitude::base

@@ -1,0 +1,150 @@
+#include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "bindings/live_torch.h"
+#include "bindings/tape_python.h"
+#include "capture/capsule.h"
+#include "capture/link.h"
+#include "capture/tape_file.h"
+#include "observe/tape_recorder_torch.h"
+#include "replay/tape_player.h"
+
+namespace finitude::bindings {
+namespace {
+
+namespace py = pybind11;
+
+capture::Tape parsed(const std::string& bytes) {
+  capture::Tape tape;
+  if (const Status status = capture::read_tape(bytes, &tape); !status.ok())
+    throw py::value_error("the tape " + status.why());
+  return tape;
+}
+
+py::dict played_dict(const replay::Played& played) {
+  py::list outcomes;
+  for (const auto& o : played.outcomes) outcomes.append(py::make_tuple(o.kind, o.name, o.same()));
+  py::dict d;
+  d["identical"] = played.identical();
+  d["why_not"] = played.why_not;
+  d["missing"] = played.missing;
+  d["calls"] = played.calls;
+  d["seconds"] = played.seconds;
+  d["outcomes"] = outcomes;
+  return d;
+}
+
+// Whether a replay of it comes to the same bits; only where that is quick.
+std::string tried(const capture::Tape& tape, std::uint64_t below_bytes) {
+  if (capture::capsule_bytes(tape) > below_bytes) return "not tried";
+  const replay::Played played = replay::play(tape, {});
+  if (played.identical()) return "identical";
+  if (!played.missing.empty()) return "operators of other libraries: " + played.missing.front();
+  if (!played.why_not.empty()) return played.why_not;
+  return played.outcomes.empty() ? "nothing to compare" : "other bits";
+}
+
+// The tape in hand as a capsule. Ends the recording. (why not, how a replay came out).
+py::tuple capsule_write(const std::string& folder, const std::string& about_text, std::uint64_t max_bytes,
+                        bool redact, std::uint64_t replay_below) {
+  nlohmann::json about = nlohmann::json::parse(about_text, nullptr, false);
+  if (!about.is_object()) throw py::value_error("not a JSON object");
+  std::string replayed, why;
+  {
+    const py::gil_scoped_release release;
+    try {
+      capture::Tape tape = capture::link(observe::TapeRecorder::get().take());
+      if (!tape.gaps.empty() && !redact) {
+        why = tape.gaps.front();
+      } else {
+        replayed = tried(tape, replay_below);
+        about["replay"] = replayed;
+        why = capture::write_capsule(folder, std::move(tape), std::move(about), {max_bytes, redact}).why();
+        if (!why.empty()) why = "its folder " + why;
+      }
+    } catch (const std::exception& e) {
+      why = e.what();
+    }
+  }
+  return py::make_tuple(why, replayed);
+}
+
+// (exit code, text, capsule.json)
+py::tuple capsule_replay(const std::string& folder, const std::vector<std::string>& namespaces, int threads) {
+  capture::Tape tape;
+  nlohmann::json about;
+  if (const Status status = capture::read_capsule(folder, &about, &tape); !status.ok())
+    throw py::value_error(status.why());
+  replay::Told told{4, "it was made with --redact: its values were left out, so it cannot be replayed\n"};
+  if (!about.contains("redacted") || about["redacted"] == false) {
+    const py::gil_scoped_release release;
+    told = replay::tell(replay::play(tape, {namespaces, threads}), tape);
+  }
+  return py::make_tuple(told.code, told.text,
+                        about.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+}
+
+}  // namespace
+
+void define_tape(py::module_& m) {
+  using observe::TapeRecorder;
+  m.def(
+      "tape_start", [](std::size_t max_bytes) { TapeRecorder::get().start(max_bytes); },
+      py::arg("max_bytes") = std::size_t{2} << 30);
+  m.def("tape_stop", [] { TapeRecorder::get().stop(); });
+  m.def("tape_clear", [] {
+    TapeRecorder::get().stop();
+    TapeRecorder::get().clear();
+  });
+  m.def("tape_on", [] { return TapeRecorder::get().on(); });
+  m.def("tape_name", [](py::handle t, const std::string& kind, const std::string& name) {
+    if (THPVariable_Check(t.ptr()))
+      TapeRecorder::get().name_storage(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl(), kind, name);
+  });
+  // What a replay has to come to. False: the tape does not touch this tensor.
+  m.def("tape_outcome", [](const std::string& kind, const std::string& name, py::handle t) {
+    return THPVariable_Check(t.ptr()) &&
+           TapeRecorder::get().add_outcome(kind, name, THPVariable_Unpack(t.ptr()));
+  });
+  // The tape as the bytes of its file. Ends the recording.
+  m.def("tape_take", [] {
+    std::string bytes;
+    {
+      const py::gil_scoped_release release;
+      bytes = capture::write_tape(capture::link(TapeRecorder::get().take()));
+    }
+    return py::bytes(bytes);
+  });
+  m.def("tape_play", [](const std::string& bytes, const std::vector<std::string>& namespaces, int threads) {
+    const capture::Tape tape = parsed(bytes);
+    replay::Played played;
+    {
+      const py::gil_scoped_release release;
+      played = replay::play(tape, {namespaces, threads});
+    }
+    return played_dict(played);
+  });
+  // The recorder begins with the tracer, at the step that arm_at names.
+  m.def("tape_when_armed", [](std::size_t max_bytes) { live().tape_when_armed = max_bytes; });
+  m.def("capsule_write", &capsule_write);
+  m.def("capsule_replay", &capsule_replay);
+  m.def("tape_about", [](const std::string& bytes) {
+    const capture::Tape tape = parsed(bytes);
+    std::size_t calls = 0, input_bytes = 0, inputs = 0;
+    for (const auto& e : tape.entries) calls += e.kind == capture::Entry::kCall;
+    for (const auto& s : tape.storages) {
+      input_bytes += s.bytes.size();
+      inputs += s.origin != capture::Storage::kProduced;
+    }
+    py::dict d;
+    d["calls"] = calls;
+    d["storages"] = tape.storages.size();
+    d["inputs"] = inputs;
+    d["input_bytes"] = input_bytes;
+    d["outcomes"] = tape.outcomes.size();
+    d["gaps"] = tape.gaps;
+    return d;
+  });
+}
+
+}  // namespace finitude::bindings

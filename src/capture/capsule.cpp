@@ -1,0 +1,246 @@
+#include "capture/capsule.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "base/checksum.h"
+#include "base/file.h"
+#include "capture/redact.h"
+#include "capture/safetensors.h"
+#include "capture/tape_file.h"
+
+namespace finitude::capture {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr const char* kTapeFile = "tape.bin";
+constexpr const char* kTensorFile = "tensors.safetensors";
+constexpr const char* kAboutFile = "capsule.json";
+constexpr std::size_t kInline = 64;  // bytes of an unnamed input that stay in the tape
+constexpr std::uint64_t kMaxAbout = std::uint64_t{256} << 20;
+
+std::string hex(std::uint64_t number) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
+const char* safetensors_dtype(std::uint8_t dtype) {
+  static constexpr const char* kNames[] = {"U8",    "I8",    "I16",   "I32", "I64",   "F16",
+                                           "F32",   "F64",   nullptr, "C64", nullptr, "BOOL",
+                                           nullptr, nullptr, nullptr, "BF16"};
+  return dtype < std::size(kNames) ? kNames[dtype] : nullptr;
+}
+
+struct Form {
+  std::string dtype;
+  std::vector<std::int64_t> shape;
+};
+
+// The form of an input: that of a tensor which fills it, with the dimensions in the order in which they lie
+// in memory (a weight is often read transposed only).
+std::map<StorageId, Form> forms_of(const Tape& tape) {
+  std::map<StorageId, Form> forms;
+  const auto look = [&](const TensorRef& t) {
+    if (t.storage >= tape.storages.size() || t.offset != 0 || safetensors_dtype(t.dtype) == nullptr) return;
+    std::vector<std::size_t> order(t.sizes.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return t.strides[a] > t.strides[b]; });
+    Form form{safetensors_dtype(t.dtype), {}};
+    std::uint64_t expected = 1;
+    for (std::size_t d = order.size(); d-- > 0;) {
+      if (t.strides[order[d]] != static_cast<std::int64_t>(expected)) return;
+      expected *= static_cast<std::uint64_t>(t.sizes[order[d]]);
+      form.shape.insert(form.shape.begin(), t.sizes[order[d]]);
+    }
+    if (expected * item_bytes(t.dtype) == tape.storages[t.storage].size_bytes)
+      forms.try_emplace(t.storage, std::move(form));
+  };
+  for (const Entry& entry : tape.entries) for_each_tensor(entry.args, look);
+  return forms;
+}
+
+// Moves the content of inputs out of the tape, under keys that people can read.
+std::vector<NamedTensor> take_tensors(Tape& tape, std::vector<std::string>& contents) {
+  const auto forms = forms_of(tape);
+  std::vector<NamedTensor> tensors;
+  std::set<std::string> keys{"__metadata__"};
+  contents.reserve(tape.storages.size());
+  for (StorageId id = 0; id < tape.storages.size(); ++id) {
+    Storage& storage = tape.storages[id];
+    if (storage.origin != Storage::kInput || storage.bytes.size() != storage.size_bytes ||
+        storage.bytes.empty())
+      continue;
+    if (storage.name.empty() && storage.bytes.size() <= kInline) continue;
+    std::string key =
+        storage.name.empty() ? "input." + std::to_string(id) : storage.kind + "." + storage.name;
+    if (!keys.insert(key).second) keys.insert(key += "#" + std::to_string(id));
+    storage.external = key;
+    contents.push_back(std::move(storage.bytes));
+    NamedTensor tensor{key, "U8", {static_cast<std::int64_t>(contents.back().size())}, contents.back()};
+    if (const auto form = forms.find(id); form != forms.end()) {
+      tensor.dtype = form->second.dtype;
+      tensor.shape = form->second.shape;
+    }
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+Status write_file(const fs::path& path, std::initializer_list<std::string_view> parts) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  for (const std::string_view part : parts)
+    file.write(part.data(), static_cast<std::streamsize>(part.size()));
+  file.close();
+  if (file) return {};
+  return Status("cannot be written" +
+                (errno != 0 ? std::string(": ") + std::strerror(errno) : std::string()));
+}
+
+json file_entry(std::string_view bytes) {
+  return {{"bytes", bytes.size()}, {"checksum", hex(base::checksum(bytes.data(), bytes.size()))}};
+}
+
+Status write_parts(const fs::path& at, Tape tape, json about, const CapsuleOptions& options) {
+  json statistics = json::object();
+  if (options.redact) statistics = redact(tape);
+  std::vector<std::string> contents;
+  const std::vector<NamedTensor> tensors = take_tensors(tape, contents);
+  json files = json::object();
+  if (!tensors.empty()) {
+    std::string file = safetensors_header(tensors);
+    for (std::string& content : contents) {
+      file += content;
+      content = {};
+    }
+    if (Status status = write_file(at / kTensorFile, {file}); !status.ok()) return status;
+    files[kTensorFile] = file_entry(file);
+  }
+  const std::string bytes = write_tape(tape);
+  if (Status status = write_file(at / kTapeFile, {bytes}); !status.ok()) return status;
+  files[kTapeFile] = file_entry(bytes);
+  about["schema"] = kCapsuleSchema;
+  about["redacted"] = options.redact;
+  about["files"] = files;
+  if (options.redact) about["tensors"] = statistics;
+  return write_file(at / kAboutFile, {about.dump(1, ' ', true, json::error_handler_t::replace), "\n"});
+}
+
+Status read_part(const fs::path& folder, const json& files, const char* name, std::string* bytes) {
+  const auto entry = files.find(name);
+  if (entry == files.end()) return Status(std::string("does not list ") + name);
+  if (!entry->is_object() || !entry->contains("bytes") || !(*entry)["bytes"].is_number_unsigned() ||
+      !entry->contains("checksum")) {
+    return Status(std::string("says nothing of ") + name);
+  }
+  if (Status status = base::read_file((folder / name).string(), bytes); !status.ok())
+    return Status(std::string(name) + " " + status.why());
+  const json& sum = (*entry)["checksum"];
+  if (bytes->size() != (*entry)["bytes"].get<std::uint64_t>() || !sum.is_string() ||
+      sum.get<std::string>() != hex(base::checksum(bytes->data(), bytes->size()))) {
+    return Status(std::string(name) + " is damaged: its checksum differs");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::uint64_t capsule_bytes(const Tape& tape) {
+  std::uint64_t sum = 1 << 16;
+  for (const Storage& storage : tape.storages) sum += storage.bytes.size();
+  for (const Entry& entry : tape.entries)
+    sum += entry.bytes.size() + 64 * (entry.args.size() + entry.results.size());
+  return sum;
+}
+
+Status write_capsule(const std::string& folder, Tape tape, json about, const CapsuleOptions& options) {
+  if (const std::uint64_t size = capsule_bytes(tape); !options.redact && size > options.max_bytes) {
+    return Status("would take " + std::to_string((size >> 20) + 1) + " MB");
+  }
+  static std::atomic<unsigned> count = 0;
+  const fs::path final_path(folder);
+  // Next to it, so that giving it its name is one step. Two processes cannot take the same: the folder itself
+  // is the lock.
+  fs::path temporary = final_path;
+  std::error_code error;
+  for (int tries = 0;; ++tries) {
+    temporary = final_path.string() + ".partial-" +
+                hex(base::checksum(&temporary, sizeof temporary, count++)).substr(0, 8);
+    if (fs::create_directory(temporary, error)) break;
+    if (error || tries > 16)
+      return Status("cannot be made" + (error ? ": " + error.message() : std::string()));
+  }
+  Status status;
+  try {
+    status = write_parts(temporary, std::move(tape), std::move(about), options);
+    json read_about;
+    Tape read_back;
+    if (status.ok()) status = read_capsule(temporary.string(), &read_about, &read_back);
+  } catch (const std::exception& e) {
+    status = Status(std::string("cannot be written: ") + e.what());
+  }
+  if (status.ok() && fs::exists(final_path, error)) status = Status("is there already");
+  if (status.ok()) {
+    fs::rename(temporary, final_path, error);
+    if (error) status = Status("cannot get its name: " + error.message());
+  }
+  if (!status.ok()) fs::remove_all(temporary, error);
+  return status;
+}
+
+Status read_capsule(const std::string& folder, json* about, Tape* tape) {
+  const fs::path at(folder);
+  std::string bytes;
+  if (Status status = base::read_file((at / kAboutFile).string(), &bytes, kMaxAbout); !status.ok()) {
+    return Status("is no capsule: capsule.json " + status.why());
+  }
+  bool deep = false;
+  *about = json::parse(
+      bytes, [&](int depth, json::parse_event_t, json&) { return !(deep |= depth > 64); }, false);
+  if (deep || !about->is_object()) return Status("is no capsule: capsule.json is not its JSON");
+  const auto schema = about->find("schema");
+  if (schema == about->end() || !schema->is_number_integer())
+    return Status("is no capsule: capsule.json has no schema");
+  if (*schema != kCapsuleSchema) {
+    return Status("is a capsule of schema " + schema->dump() + "; this program reads " +
+                  std::to_string(kCapsuleSchema));
+  }
+  const auto files = about->find("files");
+  if (files == about->end() || !files->is_object())
+    return Status("is no capsule: capsule.json lists no files");
+  if (Status status = read_part(at, *files, kTapeFile, &bytes); !status.ok()) return status;
+  if (Status status = read_tape(bytes, tape); !status.ok())
+    return Status(std::string(kTapeFile) + " " + status.why());
+  if (!files->contains(kTensorFile)) return {};
+  if (Status status = read_part(at, *files, kTensorFile, &bytes); !status.ok()) return status;
+  std::vector<NamedTensor> tensors;
+  if (Status status = read_safetensors(bytes, &tensors); !status.ok())
+    return Status(std::string(kTensorFile) + " " + status.why());
+  std::map<std::string_view, std::string_view> by_name;
+  for (const NamedTensor& tensor : tensors) by_name[tensor.name] = tensor.bytes;
+  for (Storage& storage : tape->storages) {
+    if (storage.external.empty()) continue;
+    const auto found = by_name.find(storage.external);
+    if (found == by_name.end() || found->second.size() != storage.size_bytes) {
+      return Status(std::string(kTensorFile) + " lacks " + storage.external);
+    }
+    storage.bytes = found->second;
+    by_name.erase(found);  // one input each: no file grows in memory
+  }
+  return {};
+}
+
+}  // namespace finitude::capture

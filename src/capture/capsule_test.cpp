@@ -1,0 +1,157 @@
+#include "capture/capsule.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/file.h"
+#include "capture/tape_file.h"
+#include "capture/testing.h"
+
+namespace finitude::capture {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A tape that holds the content of all its inputs.
+Tape whole_tape() {
+  Tape tape = sample_tape();
+  tape.storages[3].external.clear();
+  tape.storages[3].bytes = "87654321";
+  return tape;
+}
+
+class Capsule : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fs::path(::testing::TempDir()) /
+            ("capsule-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+    folder_ = (root_ / "step-000003").string();
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  std::size_t entries() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(root_), fs::directory_iterator()));
+  }
+  std::string content(const char* name) const {
+    std::string bytes;
+    EXPECT_TRUE(base::read_file((fs::path(folder_) / name).string(), &bytes).ok());
+    return bytes;
+  }
+  void put(const char* name, const std::string& bytes) const {
+    std::ofstream(fs::path(folder_) / name, std::ios::binary) << bytes;
+  }
+  std::string why() const {
+    nlohmann::json about;
+    Tape tape;
+    return read_capsule(folder_, &about, &tape).why();
+  }
+
+  fs::path root_;
+  std::string folder_;
+};
+
+TEST_F(Capsule, ComesBackAsItWas) {
+  ASSERT_EQ(write_capsule(folder_, whole_tape(), {{"step", 3}}, {}).why(), "");
+  EXPECT_EQ(entries(), 1u);
+  nlohmann::json about;
+  Tape tape;
+  ASSERT_EQ(read_capsule(folder_, &about, &tape).why(), "");
+  EXPECT_EQ(about["step"], 3);
+  EXPECT_EQ(about["schema"], kCapsuleSchema);
+  EXPECT_EQ(tape.storages[0].bytes, "0123456789abcdef");
+  EXPECT_EQ(tape.storages[0].external, "parameter.weight");
+  EXPECT_EQ(tape.storages[3].bytes, "87654321");
+  EXPECT_EQ(tape.entries.size(), whole_tape().entries.size());
+  EXPECT_NE(content("tensors.safetensors")
+                .find(R"("parameter.weight":{"data_offsets":[0,16],"dtype":"F32","shape":[2,2]})"),
+            std::string::npos);
+}
+
+TEST_F(Capsule, NamesThatAreTheSameStayApart) {
+  Tape tape = whole_tape();
+  tape.storages[3].kind = tape.storages[0].kind;
+  tape.storages[3].name = tape.storages[0].name;
+  ASSERT_EQ(write_capsule(folder_, tape, nlohmann::json::object(), {}).why(), "");
+  nlohmann::json about;
+  ASSERT_EQ(read_capsule(folder_, &about, &tape).why(), "");
+  EXPECT_EQ(tape.storages[3].bytes, "87654321");
+}
+
+TEST_F(Capsule, NoneIsLeftWhereItCannotBeWritten) {
+  EXPECT_EQ(write_capsule(folder_, whole_tape(), {}, {.max_bytes = 10}).why(), "would take 1 MB");
+  EXPECT_NE(
+      write_capsule((root_ / "no" / "such" / "folder").string(), whole_tape(), nlohmann::json::object(), {})
+          .why(),
+      "");
+  EXPECT_EQ(entries(), 0u);
+  ASSERT_EQ(write_capsule(folder_, whole_tape(), {{"step", 1}}, {}).why(), "");
+  EXPECT_EQ(write_capsule(folder_, whole_tape(), {{"step", 2}}, {}).why(), "is there already");
+  EXPECT_EQ(entries(), 1u);
+  EXPECT_EQ(nlohmann::json::parse(content("capsule.json"))["step"], 1);
+}
+
+TEST_F(Capsule, ADamagedOneIsTold) {
+  ASSERT_EQ(write_capsule(folder_, whole_tape(), nlohmann::json::object(), {}).why(), "");
+  for (const char* name : {"tape.bin", "tensors.safetensors"}) {
+    const std::string sound = content(name);
+    for (const std::size_t at : {std::size_t{0}, sound.size() / 2, sound.size() - 1}) {
+      std::string changed = sound;
+      changed[at] ^= 4;
+      put(name, changed);
+      EXPECT_EQ(why(), std::string(name) + " is damaged: its checksum differs");
+    }
+    put(name, sound.substr(1));
+    EXPECT_NE(why(), "");
+    fs::remove(fs::path(folder_) / name);
+    EXPECT_NE(why(), "");
+    put(name, sound);
+    EXPECT_EQ(why(), "");
+  }
+  const std::string about = content("capsule.json");
+  for (const char* wrong : {"", "{", "[]", "{}", R"({"schema": "1"})", R"({"schema": 2, "files": {}})",
+                            R"({"schema": 1})", R"({"schema": 1, "files": {"tape.bin": 1}})",
+                            R"({"schema": 1, "files": {"tape.bin": {"bytes": "x"}}})",
+                            R"({"schema": 1, "files": {"tape.bin": {"bytes": 9, "checksum": []}}})"}) {
+    put("capsule.json", wrong);
+    EXPECT_NE(why(), "") << wrong;
+  }
+  put("capsule.json", std::string(100'000, '['));
+  EXPECT_NE(why(), "");
+  // A tape that asks for what the other file does not hold.
+  nlohmann::json lacking = nlohmann::json::parse(about);
+  lacking["files"].erase("tensors.safetensors");
+  put("capsule.json", lacking.dump());
+  nlohmann::json ignored;
+  Tape tape;
+  ASSERT_TRUE(read_capsule(folder_, &ignored, &tape).ok());
+  EXPECT_TRUE(tape.storages[0].bytes.empty());
+}
+
+TEST_F(Capsule, RedactedOnesHoldNoValue) {
+  Tape tape = whole_tape();
+  const float secret[4] = {1.5f, -2.25f, 0, 42.125f};
+  tape.storages[0].bytes.assign(reinterpret_cast<const char*>(secret), sizeof secret);
+  tape.entries[3].args[1].real = 1234.5678;
+  ASSERT_EQ(write_capsule(folder_, tape, nlohmann::json::object(), {.max_bytes = 1, .redact = true}).why(),
+            "");
+  EXPECT_FALSE(fs::exists(fs::path(folder_) / "tensors.safetensors"));
+  const std::string bytes = content("tape.bin");
+  EXPECT_EQ(bytes.find(std::string(reinterpret_cast<const char*>(secret), 8)), std::string::npos);
+  EXPECT_EQ(bytes.find("abcd"), std::string::npos);
+  EXPECT_EQ(bytes.find("state"), std::string::npos);
+  nlohmann::json about;
+  Tape read;
+  ASSERT_EQ(read_capsule(folder_, &about, &read).why(), "");
+  EXPECT_EQ(read.entries[3].args[1].real, 0);
+  EXPECT_EQ(read.operators[0].name, "aten::mul");
+  EXPECT_EQ(about["redacted"], true);
+  EXPECT_EQ(about["tensors"]["weight"]["max"], 42.125);
+  EXPECT_EQ(about["tensors"]["weight"]["zero"], 1);
+}
+
+}  // namespace
+}  // namespace finitude::capture

@@ -1,0 +1,264 @@
+#include "capture/link.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "capture/tape_values.h"
+
+namespace finitude::capture {
+namespace {
+
+constexpr std::size_t kNever = static_cast<std::size_t>(-1);
+
+struct Call {
+  std::uint32_t op = 0;
+  std::uint64_t thread = 0, start = 0;
+  bool grad_mode = false, ended = false, kept = false;
+  std::size_t parent = kNever;
+  std::vector<Value> args, results;
+  std::vector<StorageId> produced, written;  // of a kept call: by itself
+  std::vector<std::size_t> inside;           // kept calls that it made
+};
+
+// A place on the tape: a call, or an entry that is one already.
+struct Place {
+  std::size_t call = kNever;
+  Entry entry;
+};
+
+class Linker {
+ public:
+  explicit Linker(RawTape raw) : raw_(std::move(raw)) {}
+
+  Tape run() {
+    WireReader in(raw_.events);
+    for (std::uint64_t number = 1; !in.at_end() && in.ok(); ++number) event(in, number);
+    if (!in.ok()) gap("its events are damaged");
+    for (const Call& call : calls_) {
+      if (!call.ended) {
+        gap("a call did not end: " + raw_.operators[call.op].name.name);
+        break;
+      }
+    }
+    return finish();
+  }
+
+ private:
+  void gap(std::string why) { raw_.gaps.push_back(std::move(why)); }
+
+  void event(WireReader& in, std::uint64_t number) {
+    switch (static_cast<RawEvent>(in.u8())) {
+      case RawEvent::kStart:
+        return start(in, number);
+      case RawEvent::kEnd:
+        return end(in);
+      case RawEvent::kFill: {
+        Place place;
+        place.entry.kind = Entry::kFill;
+        place.entry.number = static_cast<std::uint32_t>(in.var(raw_.storages.size()));
+        place.entry.offset = in.var();
+        place.entry.bytes = in.text();
+        if (in.ok()) places_.push_back(std::move(place));
+        return;
+      }
+      case RawEvent::kRandom: {
+        Place place;
+        place.entry.kind = Entry::kRandom;
+        place.entry.number = static_cast<std::uint32_t>(in.var(1u << 20));
+        place.entry.bytes = in.text();
+        if (in.ok()) places_.push_back(std::move(place));
+        return;
+      }
+    }
+    in.fail();
+  }
+
+  void start(WireReader& in, std::uint64_t number) {
+    Call call;
+    call.start = number;
+    call.thread = in.var();
+    call.op = static_cast<std::uint32_t>(in.var());
+    call.grad_mode = in.u8() != 0;
+    call.args = read_values(in);
+    if (!in.ok() || call.op >= raw_.operators.size()) return in.fail();
+    auto& open = open_[call.thread];
+    call.parent = open.empty() ? kNever : open.back();
+    open.push_back(calls_.size());
+    by_start_[number] = calls_.size();
+    calls_.push_back(std::move(call));
+  }
+
+  void end(WireReader& in) {
+    const auto found = by_start_.find(in.var());
+    const bool told = in.u8() != 0;
+    std::vector<Value> results = read_values(in);
+    if (!in.ok() || found == by_start_.end() || calls_[found->second].ended) return in.fail();
+    Call& call = calls_[found->second];
+    call.ended = true;
+    auto& open = open_[call.thread];
+    if (const auto it = std::find(open.begin(), open.end(), found->second); it != open.end())
+      open.erase(it, open.end());
+    call.results = std::move(results);
+    if (told) judge(found->second);
+    if (!call.kept)
+      hand_up(call, call.inside);
+    else
+      hand_up(call, {found->second});
+  }
+
+  // What stands for a call in the one that made it.
+  void hand_up(const Call& call, const std::vector<std::size_t>& kept) {
+    if (call.parent == kNever) return;
+    auto& inside = calls_[call.parent].inside;
+    inside.insert(inside.end(), kept.begin(), kept.end());
+  }
+
+  void judge(std::size_t index) {
+    Call& call = calls_[index];
+    const std::uint64_t writes = raw_.operators[call.op].writes;
+    for (std::size_t i = 0; i < call.args.size() && i < 64; ++i) {
+      if (((writes >> i) & 1) == 0) continue;
+      for_each_tensor(call.args[i], [&](const TensorRef& t) { add(call.written, t.storage); });
+    }
+    std::vector<StorageId> shown;
+    for_each_tensor(call.results, [&](const TensorRef& t) { add(shown, t.storage); });
+    std::unordered_set<StorageId> given;
+    for_each_tensor(call.args, [&](const TensorRef& t) { given.insert(t.storage); });
+
+    // Calls inside made or wrote what this one shows: it only handed that on.
+    for (const std::size_t other : call.inside) {
+      for (const auto* theirs : {&calls_[other].produced, &calls_[other].written}) {
+        for (const StorageId id : *theirs) {
+          if (has(shown, id) || has(call.written, id)) return;
+        }
+      }
+    }
+    for (const StorageId id : shown) {
+      if (id < raw_.storages.size() && raw_.storages[id].first_seen > call.start && !made_.contains(id) &&
+          !given.contains(id)) {
+        call.produced.push_back(id);
+        made_.insert(id);
+      }
+    }
+    if (call.produced.empty() && call.written.empty()) return;  // a view, or read by the host
+    call.kept = true;
+    // A hook may have read the result before the call came back.
+    auto place = places_.end();
+    for (const std::size_t other : call.inside) {
+      bool reads = false;
+      for_each_tensor(calls_[other].args,
+                      [&](const TensorRef& t) { reads |= has(call.produced, t.storage); });
+      if (!reads) continue;
+      place = std::find_if(places_.begin(), places_.end(), [&](const Place& p) { return p.call == other; });
+      break;
+    }
+    Place own;
+    own.call = index;
+    places_.insert(place, std::move(own));
+  }
+
+  void add(std::vector<StorageId>& list, StorageId id) {
+    if (id != kNoStorage && !has(list, id)) list.push_back(id);
+  }
+  static bool has(const std::vector<StorageId>& list, StorageId id) {
+    return std::find(list.begin(), list.end(), id) != list.end();
+  }
+
+  Tape finish() {
+    Tape tape;
+    tape.settings = std::move(raw_.settings);
+    tape.outcomes = std::move(raw_.outcomes);
+    std::unordered_map<std::uint32_t, std::uint32_t> ops;
+    std::unordered_set<StorageId> used;
+    const auto use = [&](const TensorRef& t) {
+      if (t.storage != kNoStorage) used.insert(t.storage);
+    };
+    for (Place& place : places_) {
+      if (place.call == kNever) {
+        // Where a result was taken for memory that no operator wrote: its call is on the tape.
+        if (place.entry.kind == Entry::kFill && place.entry.number >= raw_.storages.size()) continue;
+        tape.entries.push_back(std::move(place.entry));
+        continue;
+      }
+      Call& call = calls_[place.call];
+      const auto [op, is_new] = ops.try_emplace(call.op, static_cast<std::uint32_t>(tape.operators.size()));
+      if (is_new) tape.operators.push_back(raw_.operators[call.op].name);
+      Entry entry;
+      entry.number = op->second;
+      entry.grad_mode = call.grad_mode;
+      entry.args = std::move(call.args);
+      entry.results = std::move(call.results);
+      for_each_tensor(entry.args, use);
+      for_each_tensor(entry.results, use);
+      tape.entries.push_back(std::move(entry));
+    }
+    std::erase_if(tape.entries,
+                  [&](const Entry& e) { return e.kind == Entry::kFill && !used.contains(e.number); });
+    for (const Outcome& outcome : tape.outcomes) for_each_tensor(outcome.value, use);
+    number_storages(used, tape);
+    tape.gaps = std::move(raw_.gaps);
+    return tape;
+  }
+
+  // Only the storages that the tape needs, numbered anew.
+  void number_storages(const std::unordered_set<StorageId>& used, Tape& tape) {
+    std::vector<StorageId> fresh(raw_.storages.size(), kNoStorage);
+    std::vector<std::uint64_t> begins(raw_.storages.size(), 0);
+    for (StorageId id = 0; id < raw_.storages.size(); ++id) {
+      if (!used.contains(id)) continue;
+      fresh[id] = static_cast<StorageId>(tape.storages.size());
+      RawStorage& raw = raw_.storages[id];
+      Storage& storage = tape.storages.emplace_back();
+      storage.size_bytes = raw.size_bytes;
+      storage.misaligned = raw.misaligned;
+      storage.kind = std::move(raw.kind);
+      storage.name = std::move(raw.name);
+      if (made_.contains(id)) continue;
+      storage.origin = raw.blank ? Storage::kBlank : Storage::kInput;
+      storage.bytes = std::move(raw.bytes);
+      if (storage.origin != Storage::kInput) continue;
+      if (storage.bytes.empty() && storage.size_bytes != 0) {
+        gap("the content of an input of " + std::to_string(storage.size_bytes) + " bytes is not on the tape");
+      }
+      begins[id] = raw.begin;
+      storage.size_bytes = storage.bytes.size();
+    }
+    const auto renumber = [&](auto& self, std::vector<Value>& values) -> void {
+      for (Value& value : values) {
+        for (TensorRef& t : value.tensors) {
+          if (t.storage >= fresh.size()) continue;
+          const auto begin = static_cast<std::int64_t>(begins[t.storage]);
+          const auto item = static_cast<std::int64_t>(std::max<std::size_t>(item_bytes(t.dtype), 1));
+          // A view of no elements may begin anywhere.
+          if (begin != 0) t.offset = std::max<std::int64_t>(0, t.offset - begin / item);
+          t.storage = fresh[t.storage];
+        }
+        self(self, value.items);
+      }
+    };
+    for (Entry& entry : tape.entries) {
+      if (entry.kind == Entry::kFill) entry.number = fresh[entry.number];
+      renumber(renumber, entry.args);
+      renumber(renumber, entry.results);
+    }
+    for (Outcome& outcome : tape.outcomes) {
+      std::vector<Value> one{std::move(outcome.value)};
+      renumber(renumber, one);
+      outcome.value = std::move(one[0]);
+    }
+  }
+
+  RawTape raw_;
+  std::vector<Call> calls_;
+  std::vector<Place> places_;
+  std::unordered_map<std::uint64_t, std::vector<std::size_t>> open_;  // by thread
+  std::unordered_map<std::uint64_t, std::size_t> by_start_;
+  std::unordered_set<StorageId> made_;  // by a kept call
+};
+
+}  // namespace
+
+Tape link(RawTape raw) { return Linker(std::move(raw)).run(); }
+
+}  // namespace finitude::capture

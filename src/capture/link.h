@@ -1,0 +1,12 @@
+// From raw events to a tape: which calls computed something, and in which order they are to be issued again.
+#pragma once
+
+#include "capture/raw_tape.h"
+
+namespace finitude::capture {
+
+// Left out are views (storage and geometry name a tensor), calls that only hand on what calls inside them
+// computed (autocast), host reads, and what did not end. What cannot be linked is told in the tape's `gaps`.
+Tape link(RawTape raw);
+
+}  // namespace finitude::capture

@@ -1,0 +1,162 @@
+#include "capture/link.h"
+
+#include <gtest/gtest.h>
+
+#include "capture/testing.h"
+
+namespace finitude::capture {
+namespace {
+
+std::vector<std::string> names(const Tape& tape) {
+  std::vector<std::string> found;
+  for (const Entry& e : tape.entries) {
+    found.push_back(e.kind == Entry::kRandom ? "random"
+                    : e.kind == Entry::kFill ? "fill"
+                                             : tape.operators[e.number].name);
+  }
+  return found;
+}
+using Names = std::vector<std::string>;
+
+TEST(Link, ACallAndWhatItReads) {
+  RawBuilder b;
+  const auto op = b.op("mul");
+  const StorageId x = b.storage(8, "abcdefgh");
+  const auto start = b.start(op, {tensor_value(x, {2})});
+  const StorageId y = b.storage(8);
+  b.end(start, {tensor_value(y, {2})});
+  b.raw.outcomes.push_back({"loss", "loss", tensor_value(y, {2}), 5});
+  const Tape tape = link(std::move(b.raw));
+  EXPECT_EQ(names(tape), Names{"mul"});
+  EXPECT_TRUE(tape.gaps.empty());
+  ASSERT_EQ(tape.storages.size(), 2u);
+  EXPECT_EQ(tape.storages[0].origin, Storage::kInput);
+  EXPECT_EQ(tape.storages[0].bytes, "abcdefgh");
+  EXPECT_EQ(tape.storages[1].origin, Storage::kProduced);
+}
+
+TEST(Link, ViewsAndHostReadsAreLeftOut) {
+  RawBuilder b;
+  const auto view = b.op("view"), item = b.op("item"), mul = b.op("mul");
+  const StorageId x = b.storage(8, "abcdefgh");
+  b.call(view, {tensor_value(x, {2})}, {tensor_value(x, {1, 2})});
+  b.call(item, {tensor_value(x, {1})}, {int_value(4)});
+  const auto start = b.start(mul, {tensor_value(x, {1, 2})});
+  const StorageId y = b.storage(8);
+  b.end(start, {tensor_value(y, {1, 2})});
+  EXPECT_EQ(names(link(std::move(b.raw))), Names{"mul"});
+}
+
+TEST(Link, AWrapperIsLeftOutForWhatItCalls) {
+  RawBuilder b;
+  const auto mm = b.op("mm"), cast = b.op("cast");
+  const StorageId x = b.storage(8, "abcdefgh");
+  const auto outer = b.start(mm, {tensor_value(x, {2})});
+  const auto casting = b.start(cast, {tensor_value(x, {2})});
+  const StorageId half = b.storage(4);
+  b.end(casting, {tensor_value(half, {2})});
+  const auto inner = b.start(mm, {tensor_value(half, {2})});
+  const StorageId y = b.storage(4);
+  b.end(inner, {tensor_value(y, {2})});
+  b.end(outer, {tensor_value(y, {2})});
+  const Tape tape = link(std::move(b.raw));
+  EXPECT_EQ(names(tape), (Names{"cast", "mm"}));
+  EXPECT_EQ(tape.entries[1].args[0].tensors[0].storage, tape.entries[0].results[0].tensors[0].storage);
+}
+
+TEST(Link, WhatACallSavesBeforeItWritesComesFirst) {
+  RawBuilder b;
+  const auto sin = b.op("sin_", 1), clone = b.op("clone");
+  const StorageId x = b.storage(8, "abcdefgh");
+  const auto outer = b.start(sin, {tensor_value(x, {2})});
+  const auto inner = b.start(clone, {tensor_value(x, {2})});
+  const StorageId saved = b.storage(8);
+  b.end(inner, {tensor_value(saved, {2})});
+  b.end(outer, {tensor_value(x, {2})});
+  EXPECT_EQ(names(link(std::move(b.raw))), (Names{"clone", "sin_"}));
+}
+
+TEST(Link, AHookThatReadsAResultBeforeTheCallCameBackComesAfter) {
+  RawBuilder b;
+  const auto exp = b.op("exp"), mul = b.op("mul");
+  const StorageId x = b.storage(8, "abcdefgh");
+  const auto outer = b.start(exp, {tensor_value(x, {2})});
+  const StorageId y = b.storage(8, "as input");  // the recorder could not know better
+  const auto inner = b.start(mul, {tensor_value(y, {2})});
+  const StorageId packed = b.storage(8);
+  b.end(inner, {tensor_value(packed, {2})});
+  b.end(outer, {tensor_value(y, {2})});
+  const Tape tape = link(std::move(b.raw));
+  EXPECT_EQ(names(tape), (Names{"exp", "mul"}));
+  EXPECT_EQ(tape.storages[1].origin, Storage::kProduced);
+  EXPECT_TRUE(tape.storages[1].bytes.empty());
+}
+
+TEST(Link, InPlaceWritesInAListAreKept) {
+  RawBuilder b;
+  const auto add = b.op("_foreach_add_", 1);
+  const StorageId x = b.storage(8, "abcdefgh"), y = b.storage(8, "ijklmnop");
+  b.call(add, {list_value({tensor_value(x, {2}), tensor_value(y, {2})}), int_value(1)}, {});
+  EXPECT_EQ(names(link(std::move(b.raw))), Names{"_foreach_add_"});
+}
+
+TEST(Link, MemoryThatNoOperatorWroteAndGeneratorsKeepTheirPlace) {
+  RawBuilder b;
+  const auto empty = b.op("empty"), mul = b.op("mul"), rand = b.op("rand");
+  const auto making = b.start(empty, {int_value(2)});
+  const StorageId slot = b.storage(8);
+  b.end(making, {tensor_value(slot, {2})});
+  b.fill(slot, "12345678");
+  const auto start = b.start(mul, {tensor_value(slot, {2})});
+  const StorageId y = b.storage(8);
+  b.end(start, {tensor_value(y, {2})});
+  b.random(0, "state");
+  const auto drawing = b.start(rand, {int_value(2)});
+  const StorageId z = b.storage(8);
+  b.end(drawing, {tensor_value(z, {2})});
+  EXPECT_EQ(names(link(std::move(b.raw))), (Names{"empty", "fill", "mul", "random", "rand"}));
+}
+
+TEST(Link, APartOfAnInputMovesItsViews) {
+  RawBuilder b;
+  const auto mul = b.op("mul");
+  const StorageId data = b.storage(1 << 20, std::string(64, 'x'));
+  b.raw.storages[data].begin = 640;
+  const auto start = b.start(mul, {tensor_value(data, {4}, 162)});
+  const StorageId y = b.storage(16);
+  b.end(start, {tensor_value(y, {4})});
+  const Tape tape = link(std::move(b.raw));
+  EXPECT_EQ(tape.entries[0].args[0].tensors[0].offset, 2);
+  EXPECT_EQ(tape.storages[0].size_bytes, 64u);
+}
+
+TEST(Link, ThreadsDoNotMix) {
+  RawBuilder b;
+  const auto mul = b.op("mul");
+  const StorageId x = b.storage(8, "abcdefgh");
+  const auto first = b.start(mul, {tensor_value(x, {2})}, 1);
+  const auto second = b.start(mul, {tensor_value(x, {2})}, 2);
+  const StorageId y = b.storage(8), z = b.storage(8);
+  b.end(first, {tensor_value(y, {2})});
+  b.end(second, {tensor_value(z, {2})});
+  EXPECT_EQ(names(link(std::move(b.raw))), (Names{"mul", "mul"}));
+}
+
+TEST(Link, WhatIsMissingIsTold) {
+  RawBuilder b;
+  const auto mul = b.op("aten::mul");
+  const StorageId x = b.storage(8);  // seen, read, but its content was not kept
+  const auto start = b.start(mul, {tensor_value(x, {2})});
+  const StorageId y = b.storage(8);
+  b.end(start, {tensor_value(y, {2})});
+  b.start(mul, {});
+  const Tape tape = link(std::move(b.raw));
+  ASSERT_EQ(tape.gaps.size(), 2u);
+  EXPECT_EQ(tape.gaps[0], "a call did not end: aten::mul");
+  RawTape damaged;
+  damaged.events = "\x07 nonsense";
+  EXPECT_EQ(link(std::move(damaged)).gaps, Names{"its events are damaged"});
+}
+
+}  // namespace
+}  // namespace finitude::capture

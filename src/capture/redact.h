@@ -1,0 +1,15 @@
+// Takes the values out of a tape.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "capture/tape.h"
+
+namespace finitude::capture {
+
+// Inputs, constants, numbers and states of generators go; operators, shapes and names stay. Statistics of the
+// named inputs come back: name -> numel, nan, inf, zero, min, max. Such a tape tells what ran, and cannot be
+// replayed.
+nlohmann::json redact(Tape& tape);
+
+}  // namespace finitude::capture

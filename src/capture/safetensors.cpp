@@ -1,0 +1,130 @@
+#include "capture/safetensors.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "capture/wire.h"
+
+namespace finitude::capture {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint64_t kMaxHeader = 100'000'000;  // as the reference reader has it
+constexpr std::size_t kMaxRank = 64;
+
+// An object of objects of numbers and lists: nothing lies deeper than four, and no key comes twice in one
+// object.
+bool parse_header(std::string_view text, json* header) {
+  std::vector<std::set<std::string>> keys;
+  bool sound = true;
+  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
+    if (depth > 4) sound = false;
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.empty())
+      sound &= keys.back().insert(value.get<std::string>()).second;
+    return sound;
+  };
+  *header = json::parse(text, watch, false);
+  return sound && header->is_object();
+}
+
+bool whole(const json& value, std::uint64_t most, std::uint64_t* number) {
+  if (!value.is_number_unsigned()) return false;
+  *number = value.get<std::uint64_t>();
+  return *number <= most;
+}
+
+Status read_one(const std::string& name, const json& entry, std::string_view data, NamedTensor* tensor) {
+  const std::string what = "has a tensor that cannot be: ";
+  if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") ||
+      !entry.contains("data_offsets")) {
+    return Status(what + "its entry is not complete");
+  }
+  const json &dtype = entry["dtype"], &shape = entry["shape"], &offsets = entry["data_offsets"];
+  if (!dtype.is_string() || !shape.is_array() || shape.size() > kMaxRank || !offsets.is_array() ||
+      offsets.size() != 2) {
+    return Status(what + "its entry is of another form");
+  }
+  tensor->name = name;
+  tensor->dtype = dtype.get<std::string>();
+  std::uint64_t size = safetensors_item_bytes(tensor->dtype);
+  if (size == 0) return Status(what + "its dtype is unknown");
+  for (const json& dimension : shape) {
+    std::uint64_t extent = 0;
+    if (!whole(dimension, std::uint64_t{1} << 62, &extent) || __builtin_mul_overflow(size, extent, &size)) {
+      return Status(what + "its shape is too large");
+    }
+    tensor->shape.push_back(static_cast<std::int64_t>(extent));
+  }
+  std::uint64_t begin = 0, end = 0;
+  if (!whole(offsets[0], data.size(), &begin) || !whole(offsets[1], data.size(), &end) || begin > end ||
+      end - begin != size) {
+    return Status(what + "its bytes are not those of its shape");
+  }
+  tensor->bytes = data.substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(size));
+  return {};
+}
+
+}  // namespace
+
+std::size_t safetensors_item_bytes(std::string_view dtype) noexcept {
+  static constexpr std::pair<std::string_view, std::size_t> kDTypes[] = {
+      {"BOOL", 1},        {"U8", 1},          {"I8", 1},      {"F8_E5M2", 1}, {"F8_E4M3", 1},
+      {"F8_E5M2FNUZ", 1}, {"F8_E4M3FNUZ", 1}, {"F8_E8M0", 1}, {"I16", 2},     {"U16", 2},
+      {"F16", 2},         {"BF16", 2},        {"I32", 4},     {"U32", 4},     {"F32", 4},
+      {"C64", 8},         {"F64", 8},         {"I64", 8},     {"U64", 8}};
+  for (const auto& [name, bytes] : kDTypes) {
+    if (name == dtype) return bytes;
+  }
+  return 0;
+}
+
+std::string safetensors_header(const std::vector<NamedTensor>& tensors) {
+  json header = json::object();
+  std::size_t offset = 0;
+  for (const NamedTensor& tensor : tensors) {
+    header[tensor.name] = {{"dtype", tensor.dtype},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {offset, offset + tensor.bytes.size()}}};
+    offset += tensor.bytes.size();
+  }
+  std::string text = header.dump(-1, ' ', true, json::error_handler_t::replace);
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begin at a multiple of 8
+  std::string file;
+  WireWriter(&file).u64(text.size());
+  return file + text;
+}
+
+Status read_safetensors(std::string_view file, std::vector<NamedTensor>* tensors) {
+  tensors->clear();
+  WireReader in(file);
+  const std::uint64_t header_bytes = in.u64();
+  if (!in.ok() || header_bytes > kMaxHeader || header_bytes > in.left())
+    return Status("is no safetensors file, or is cut off");
+  const std::string_view text = in.raw(header_bytes);
+  const std::string_view data = in.raw(in.left());
+  json header;
+  if (text.empty() || text[0] != '{' || !parse_header(text, &header))
+    return Status("has a header that is not its JSON");
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") continue;
+    NamedTensor tensor;
+    if (Status status = read_one(name, entry, data, &tensor); !status.ok()) return status;
+    tensors->push_back(std::move(tensor));
+  }
+  std::sort(tensors->begin(), tensors->end(), [](const NamedTensor& a, const NamedTensor& b) {
+    return a.bytes.data() != b.bytes.data() ? a.bytes.data() < b.bytes.data()
+                                            : a.bytes.size() < b.bytes.size();
+  });
+  const char* at = data.data();
+  for (const NamedTensor& tensor : *tensors) {
+    if (tensor.bytes.data() != at) return Status("has overlapping tensors, or a hole between them");
+    at += tensor.bytes.size();
+  }
+  return at == data.data() + data.size() ? Status() : Status("has bytes behind its last tensor");
+}
+
+}  // namespace finitude::capture

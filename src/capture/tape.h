@@ -1,0 +1,125 @@
+// The tape of a step: the straight list of operator calls that computed it, in plain data. Tensors are named
+// by the memory they lie in (a storage) and by how they lie in it, so that views need no entry of their own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace finitude::capture {
+
+using StorageId = std::uint32_t;
+inline constexpr StorageId kNoStorage = 0xffffffff;
+inline constexpr std::size_t kMaxDims = 64;
+
+// A dense tensor. Sizes and strides in elements; strides and offset are never negative.
+struct TensorRef {
+  enum Flag : std::uint8_t { kWrappedNumber = 1, kConjugate = 2, kNegative = 4 };
+  StorageId storage = kNoStorage;  // kNoStorage: a constant, whose bytes are `constant`
+  std::uint8_t dtype = 0;          // number of the c10::ScalarType
+  std::uint8_t flags = 0;
+  std::int64_t offset = 0;
+  std::vector<std::int64_t> sizes, strides;
+  std::string constant;
+};
+
+// An argument or a result of an operator.
+struct Value {
+  enum Kind : std::uint8_t {
+    kNone = 0,
+    kInt = 1,
+    kDouble = 2,
+    kFalse = 3,
+    kTrue = 4,
+    kComplex = 5,
+    kString = 6,
+    kDevice = 7,
+    kGenerator = 8,
+    kTensor = 9,
+    kUndefined = 10,
+    kSparse = 11,
+    kList = 12,
+  };
+  Kind kind = kNone;
+  std::int64_t number = 0;          // kInt; the index of a kGenerator, 0 being the default one
+  double real = 0, imag = 0;        // kDouble, kComplex
+  std::string text;                 // kString, kDevice
+  std::vector<TensorRef> tensors;   // one of a kTensor; indices and values of a kSparse
+  std::vector<std::int64_t> sizes;  // of a kSparse
+  bool coalesced = false;
+  std::vector<Value> items;  // of a kList
+};
+
+struct Operator {
+  std::string name, overload;  // "aten::add", "Tensor"
+};
+
+struct Storage {
+  enum Origin : std::uint8_t {
+    kProduced = 0,  // by an operator on the tape
+    kInput = 1,     // was there when the step began; `bytes` is its content
+    kBlank = 2,     // was there, but is written before it is read: no content
+  };
+  Origin origin = kProduced;
+  std::uint64_t size_bytes = 0;
+  std::uint8_t misaligned = 0;  // address modulo 64: kernels may take other ways on other alignments
+  std::string kind, name;       // "parameter", "head.weight"; empty: nobody named it
+  std::string bytes;            // `size_bytes` of them, of a kInput
+  std::string
+      external;  // of a kInput: not empty where the file of the tape leaves its bytes to another, by this key
+};
+
+// One thing to do.
+struct Entry {
+  enum Kind : std::uint8_t {
+    kCall = 0,
+    kRandom = 1,  // set the generator `number` to the state in `bytes`
+    kFill = 2,    // memory that no operator wrote: `bytes` go into the storage `number` at `offset`
+  };
+  Kind kind = kCall;
+  std::uint32_t number = 0;  // kCall: index of the operator
+  bool grad_mode = false;    // kernels read it
+  std::uint64_t offset = 0;
+  std::vector<Value> args, results;
+  std::string bytes;
+};
+
+// What the step came to: replayed, these tensors have these checksums, or it is not the same step.
+struct Outcome {
+  std::string kind, name;  // "loss", "gradient" ...
+  Value value;
+  std::uint64_t checksum = 0;
+};
+
+struct Tape {
+  // Settings that kernels read, by name: threads, dtype, deterministic ...
+  std::vector<std::pair<std::string, std::string>> settings;
+  std::vector<Operator> operators;
+  std::vector<Storage> storages;
+  std::vector<Entry> entries;
+  std::vector<Outcome> outcomes;
+  std::vector<std::string> gaps;  // why it may not replay; empty as a rule
+
+  const std::string* setting(const std::string& name) const {
+    for (const auto& [key, value] : settings) {
+      if (key == name) return &value;
+    }
+    return nullptr;
+  }
+};
+
+// Bytes of an element, by the number of its c10::ScalarType; 0: unknown.
+std::size_t item_bytes(std::uint8_t dtype) noexcept;
+
+// Every dense tensor in a value.
+template <typename Use>
+void for_each_tensor(const Value& value, const Use& use) {
+  for (const TensorRef& tensor : value.tensors) use(tensor);
+  for (const Value& item : value.items) for_each_tensor(item, use);
+}
+template <typename Use>
+void for_each_tensor(const std::vector<Value>& values, const Use& use) {
+  for (const Value& value : values) for_each_tensor(value, use);
+}
+
+}  // namespace finitude::capture

@@ -1,0 +1,73 @@
+// Fuzzing the reader of tapes and the linker: bytes become the body of a file whose checksums fit, and the
+// events of a raw tape. Whatever they say, nothing crashes, and what was read is written and read again the
+// same.
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/checksum.h"
+#include "capture/link.h"
+#include "capture/tape_file.h"
+#include "capture/testing.h"
+
+namespace finitude::capture {
+namespace {
+
+std::string file_of(std::string_view body, std::string_view data) {
+  std::string file;
+  WireWriter out(&file);
+  out.raw(kTapeMagic.data(), kTapeMagic.size());
+  out.u64(kTapeVersion | std::uint64_t{kTapeHeaderBytes} << 32);
+  for (const std::string_view part : {body, data}) {
+    out.u64(part.size());
+    out.u64(base::checksum(part.data(), part.size()));
+  }
+  out.u64(0);
+  out.u64(base::checksum(file.data(), file.size()));
+  file += body;
+  if (!data.empty()) file.resize((file.size() + 63) / 64 * 64);
+  file += data;
+  return file;
+}
+
+void check(const std::string& file) {
+  Tape tape;
+  if (!read_tape(file, &tape).ok()) return;
+  const std::string again = write_tape(tape);
+  Tape second;
+  if (!read_tape(again, &second).ok() || write_tape(second) != again) {
+    std::fprintf(stderr, "a tape that was read is not the one that was written\n");
+    std::abort();
+  }
+}
+
+}  // namespace
+}  // namespace finitude::capture
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t size) {
+  using namespace finitude::capture;
+  const std::string_view bytes(reinterpret_cast<const char*>(input), size);
+  const std::size_t cut = size == 0 ? 0 : input[0] * size / 256;
+  check(file_of(bytes.substr(0, cut), bytes.substr(cut)));
+  check(std::string(bytes));
+  // A sound tape with a damaged body.
+  static const std::string sound = write_tape(sample_tape());
+  WireReader header(std::string_view(sound).substr(16));
+  std::string body = sound.substr(kTapeHeaderBytes, static_cast<std::size_t>(header.u64()));
+  for (std::size_t i = 0; i + 1 < size; i += 2)
+    body[(input[i] * 7 + i) % body.size()] = static_cast<char>(input[i + 1]);
+  check(file_of(body, std::string_view(sound).substr(sound.size() - 16)));
+  RawTape raw;
+  raw.operators = {{{"aten::mul", ""}, 0}, {{"aten::add_", ""}, 1}};
+  raw.storages.resize(4);
+  raw.storages[1].first_seen = 2;
+  raw.storages[2].first_seen = 3;
+  raw.storages[3].begin = 64;
+  raw.events.assign(bytes);
+  const Tape tape = link(std::move(raw));
+  Tape read;
+  if (!read_tape(write_tape(tape), &read).ok()) {
+    std::fprintf(stderr, "a linked tape cannot be read\n");
+    std::abort();
+  }
+  return 0;
+}

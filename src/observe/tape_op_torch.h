@@ -1,0 +1,24 @@
+// What the recorder of the tape must know of an operator, looked up once per tape and operator.
+#pragma once
+
+#include <ATen/record_function.h>
+
+#include <cstdint>
+#include <string>
+
+namespace finitude::observe {
+
+struct TapeOp {
+  std::string text, name, overload;  // text: as the event calls it
+  bool transparent = false;          // not on the tape: what is called inside of it is
+  bool may_view = false;             // reads nothing where its results lie in its arguments
+  bool allocates = false;            // its result holds whatever was there
+  bool random = false;               // draws from the default generator where it is given none
+  std::uint64_t writes = 0;          // bit i: argument i is written
+  std::uint64_t overwrites = 0;      // bit i: argument i is written without being read
+  std::size_t num_args = 0, num_returns = 0;
+};
+
+TapeOp tape_op(const at::RecordFunction& fn);
+
+}  // namespace finitude::observe

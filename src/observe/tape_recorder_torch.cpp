@@ -1,0 +1,283 @@
+#include "observe/tape_recorder_torch.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+
+#include "observe/generator_state_torch.h"
+#include "observe/settings_torch.h"
+#include "observe/tape_op_torch.h"
+
+namespace finitude::observe {
+namespace {
+
+constexpr std::size_t kMaxEvents = std::size_t{1} << 30;  // bytes of the arena
+
+// What this thread is inside of.
+struct OpenOp {
+  std::uint64_t number = 0;
+  bool autocast = false;  // was yet to be dispatched through autocast
+};
+thread_local std::vector<OpenOp> open_ops;
+thread_local std::uint64_t open_generation = 0;
+thread_local bool inside = false;
+
+struct InsideGuard {
+  InsideGuard() { inside = true; }
+  ~InsideGuard() { inside = false; }
+};
+
+bool below_autograd() {
+  return c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutogradFunctionality);
+}
+bool autocast_ahead() {
+  return at::autocast::is_autocast_enabled(at::kCPU) &&
+         !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutocastCPU);
+}
+
+}  // namespace
+
+struct TapeRecorder::Op : TapeOp {
+  std::uint32_t number = 0;  // in raw_.operators
+};
+
+struct TapeRecorder::Context : at::ObserverContext {
+  std::uint64_t generation = 0, number = 0;
+  const Op* op = nullptr;
+  c10::SmallVector<TapeUse, 4> uses;
+  c10::SmallVector<std::int64_t, 1> drawn;  // generators that it may draw from
+};
+
+TapeRecorder& TapeRecorder::get() {
+  static TapeRecorder* recorder = new TapeRecorder();
+  return *recorder;
+}
+
+void TapeRecorder::start(std::size_t max_bytes) {
+  if (on()) return;
+  clear();
+  max_bytes_ = max_bytes;
+  raw_.settings = torch_settings();
+  generators_.push_back(at::detail::getDefaultCPUGenerator());
+  random_states_.emplace_back();
+  random_before(0);
+  on_ = true;
+  handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&TapeRecorder::on_start, &TapeRecorder::on_end)
+                                      .needsInputs(true)
+                                      .needsOutputs(true)
+                                      .scopes({at::RecordScope::FUNCTION}));
+}
+
+void TapeRecorder::stop() {
+  if (!on()) return;
+  at::removeCallback(handle_);
+  on_ = false;
+}
+
+void TapeRecorder::forget(std::vector<Known>& known) {
+  for (Known& k : known) {
+    k.held.reset();
+    c10::raw::weak_intrusive_ptr::decref(k.impl);
+  }
+}
+
+void TapeRecorder::clear() {
+  std::vector<Known> known;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++generation_;
+    known.swap(known_);
+    ids_.clear();
+    ops_.clear();
+    generators_.clear();
+    random_states_.clear();
+    raw_ = {};
+    events_ = bytes_ = 0;
+    full_ = too_large_ = false;
+  }
+  forget(known);  // what memory goes with them may call for the GIL
+}
+
+std::unique_ptr<at::ObserverContext> TapeRecorder::on_start(const at::RecordFunction& fn) {
+  if (inside || fn.isAsync()) return nullptr;
+  const InsideGuard guard;
+  try {
+    return get().start_op(fn);
+  } catch (...) {
+    get().full_ = true;  // a guest never throws into its host; the tape is told to have a gap
+    return nullptr;
+  }
+}
+
+void TapeRecorder::on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
+  if (context == nullptr || inside) return;
+  const InsideGuard guard;
+  try {
+    get().end_op(fn, static_cast<Context*>(context));
+  } catch (...) {
+    get().full_ = true;
+  }
+}
+
+const TapeRecorder::Op& TapeRecorder::op_of(const at::RecordFunction& fn) {
+  auto& slot = ops_[fn.name()];
+  if (!slot || slot->text != fn.name()) {
+    auto op = std::make_unique<Op>();
+    static_cast<TapeOp&>(*op) = tape_op(fn);
+    op->number = static_cast<std::uint32_t>(raw_.operators.size());
+    raw_.operators.push_back({{op->name, op->overload}, op->writes});
+    if (slot) slot.release();  // of an operator that is gone; one that has not ended may still point at it
+    slot = std::move(op);
+  }
+  return *slot;
+}
+
+std::int64_t TapeRecorder::generator_number(const at::Generator& generator) {
+  for (std::size_t i = 0; i < generators_.size(); ++i) {
+    if (generators_[i].unsafeGetGeneratorImpl() == generator.unsafeGetGeneratorImpl())
+      return static_cast<std::int64_t>(i);
+  }
+  if (!generator.defined() || !generator.device().is_cpu()) return -1;
+  generators_.push_back(generator);
+  random_states_.emplace_back();
+  return static_cast<std::int64_t>(generators_.size()) - 1;
+}
+
+void TapeRecorder::random_before(std::int64_t generator) {
+  const auto index = static_cast<std::size_t>(generator);
+  std::string now = generator_state(generators_[index]);
+  if (now == random_states_[index]) return;
+  capture::WireWriter out(&raw_.events);
+  out.u8(static_cast<std::uint8_t>(capture::RawEvent::kRandom));
+  out.var(index);
+  out.text(now);
+  ++events_;
+  random_states_[index] = std::move(now);
+}
+
+void TapeRecorder::random_after(std::int64_t generator) {
+  random_states_[static_cast<std::size_t>(generator)] =
+      generator_state(generators_[static_cast<std::size_t>(generator)]);
+}
+
+std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunction& fn) {
+  if (full_) return nullptr;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!on_) return nullptr;
+  if (open_generation != generation_) {
+    open_ops.clear();
+    open_generation = generation_;
+  }
+  const Op& op = op_of(fn);
+  if (op.transparent) return nullptr;
+  // Below a recorded call a kernel calls others: they belong to it. Where autocast called them, they are the
+  // computation.
+  if (!open_ops.empty() && below_autograd() && !(open_ops.back().autocast && !autocast_ahead()))
+    return nullptr;
+  auto inputs = fn.inputs();
+  // A boxed call shows its whole stack, with what its callers left below the arguments.
+  if (inputs.size() > op.num_args) inputs = inputs.slice(inputs.size() - op.num_args);
+
+  thread_local std::string written;
+  written.clear();
+  capture::WireWriter out(&written);
+  auto context = std::make_unique<Context>();
+  const auto storage = [&](c10::StorageImpl& s) { return see(s); };
+  const auto generator = [&](const at::Generator& g) {
+    const std::int64_t number = generator_number(g);
+    if (number >= 0) context->drawn.push_back(number);
+    return number;
+  };
+  const TapeNames names{storage, generator};
+  out.var(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!write_value(inputs[i], i, names, out, context->uses)) return nullptr;
+  }
+  if (op.random && context->drawn.empty()) context->drawn.push_back(0);
+  for (const std::int64_t number : context->drawn) random_before(number);
+  for (const TapeUse& use : context->uses) {
+    if (use.arg < 64 && ((op.writes >> use.arg) & 1) != 0) {
+      if (op.allocates && known_[use.storage].state == Known::kFresh)
+        continue;  // resize_: still whatever was there
+      const auto size_bytes = static_cast<std::int64_t>(raw_.storages[use.storage].size_bytes);
+      const auto same = [&](const TapeUse& other) { return other.storage == use.storage; };
+      const bool alone = std::count_if(context->uses.begin(), context->uses.end(), same) == 1;
+      write(use, ((op.overwrites >> use.arg) & 1) != 0 && use.dense && use.begin == 0 &&
+                     use.end == size_bytes && alone);
+    } else if (!op.may_view) {
+      read(use);
+    }
+  }
+  if (full_ || raw_.events.size() + written.size() > kMaxEvents) {
+    full_ = true;
+    return nullptr;
+  }
+  context->generation = generation_;
+  context->number = ++events_;
+  context->op = &op;
+  capture::WireWriter event(&raw_.events);
+  event.u8(static_cast<std::uint8_t>(capture::RawEvent::kStart));
+  event.var(at::RecordFunction::currentThreadId());
+  event.var(op.number);
+  event.u8(at::GradMode::is_enabled());
+  event.raw(written.data(), written.size());
+  open_ops.push_back({context->number, autocast_ahead()});
+  return context;
+}
+
+void TapeRecorder::end_op(const at::RecordFunction& fn, Context* context) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (context->generation != generation_) return;  // a new tape began meanwhile
+  while (open_generation == generation_ && !open_ops.empty() && open_ops.back().number >= context->number)
+    open_ops.pop_back();
+  if (full_ || !on_) return;
+  const Op& op = *context->op;
+  const auto& results = fn.outputs();
+  thread_local std::string written;
+  written.clear();
+  capture::WireWriter out(&written);
+  c10::SmallVector<TapeUse, 4> shown;
+  const std::size_t before = known_.size();
+  const auto storage = [&](c10::StorageImpl& s) { return see(s); };
+  const auto generator = [](const at::Generator&) { return std::int64_t{-1}; };
+  const TapeNames names{storage, generator};
+  bool told = results.size() >= op.num_returns;
+  const std::size_t count = told ? op.num_returns : 0;
+  out.var(count);
+  for (std::size_t i = results.size() - count; told && i < results.size(); ++i)
+    told = write_value(results[i], i, names, out, shown);
+  if (told) {
+    bool only_views = true;
+    for (const TapeUse& use : shown) {
+      Known& known = known_[use.storage];
+      const bool given = std::any_of(context->uses.begin(), context->uses.end(),
+                                     [&](const TapeUse& in) { return in.storage == use.storage; });
+      only_views &= given;
+      // A hook may have taken it for an input before the call came back.
+      const bool early =
+          raw_.storages[use.storage].first_seen > context->number && !given && known.state != Known::kMade;
+      if (use.storage >= before || early) known.state = op.allocates ? Known::kFresh : Known::kMade;
+    }
+    if (op.may_view && !only_views) {
+      for (const TapeUse& use : context->uses) {
+        if (use.arg >= 64 || ((op.writes >> use.arg) & 1) == 0) read(use);
+      }
+    }
+  }
+  for (const std::int64_t number : context->drawn) random_after(number);
+  capture::WireWriter event(&raw_.events);
+  event.u8(static_cast<std::uint8_t>(capture::RawEvent::kEnd));
+  event.var(context->number);
+  event.u8(told);
+  if (told) {
+    event.raw(written.data(), written.size());
+  } else {
+    event.var(0);
+  }
+  ++events_;
+}
+
+}  // namespace finitude::observe

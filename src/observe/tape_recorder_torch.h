@@ -1,0 +1,95 @@
+// Records the tape of a step: while on, every operator below autograd with its arguments, as raw events in an
+// arena. Nothing is judged here: capture::link() does that afterwards.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
+#include <c10/core/StorageImpl.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "capture/raw_tape.h"
+#include "observe/tape_values_torch.h"
+
+namespace finitude::observe {
+
+// One per process, leaked on purpose: callbacks may outlive main. Costs nothing while off (no callback is
+// installed). Callbacks never throw and call no operator. Storages are held weakly, so that memory is freed
+// as always; what was there before the step and is read by it is held until take() or clear(), or copied
+// before it is overwritten.
+class TapeRecorder {
+ public:
+  static TapeRecorder& get();
+
+  // Begins a new tape. start(), stop(), take() and clear() belong to one thread.
+  // max_bytes: of inputs that may be copied; a step that reads more leaves a tape with a gap.
+  void start(std::size_t max_bytes);
+  void stop();
+  void clear();
+  bool on() const { return on_; }
+
+  // What the memory of a tensor is; of storages that are not on the tape nothing is kept.
+  void name_storage(const c10::TensorImpl& tensor, const std::string& kind, const std::string& name);
+  // What a replay has to come to. False: the tape does not touch this tensor.
+  bool add_outcome(const std::string& kind, const std::string& name, const at::Tensor& tensor) noexcept;
+  capture::RawTape take();
+
+ private:
+  struct Op;
+  struct Known {
+    enum State : std::uint8_t {
+      kSeen,   // nobody has read it yet
+      kInput,  // read before any operator made it
+      kMade,   // by an operator
+      kFresh,  // allocated, and written by no operator
+    };
+    c10::StorageImpl* impl = nullptr;           // held weakly
+    c10::intrusive_ptr<c10::StorageImpl> held;  // of an input
+    State state = kSeen;
+    bool copied = false;
+    std::int64_t begin = 0, end = 0;  // of an input: what is read of it
+    std::uint64_t filled = 0;         // checksum of a kFresh one when it was read last
+  };
+  struct Context;
+  TapeRecorder() = default;
+  static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
+  static void on_end(const at::RecordFunction& fn, at::ObserverContext* context);
+  std::unique_ptr<at::ObserverContext> start_op(const at::RecordFunction& fn);
+  void end_op(const at::RecordFunction& fn, Context* context);
+
+  const Op& op_of(const at::RecordFunction& fn);
+  capture::StorageId see(c10::StorageImpl& storage);
+  std::int64_t generator_number(const at::Generator& generator);
+  void random_before(std::int64_t generator);
+  void random_after(std::int64_t generator);
+  void read(const TapeUse& use);
+  void write(const TapeUse& use, bool overwrites_all);
+  void fill(capture::StorageId id);
+  void copy_input(capture::StorageId id, std::int64_t begin, std::int64_t end);
+  bool hold(capture::StorageId id);
+  bool within_limit(std::size_t more_bytes);
+  void forget(std::vector<Known>& known);
+
+  std::atomic<bool> on_ = false, full_ = false;
+  std::uint64_t generation_ = 0;
+  at::CallbackHandle handle_ = 0;
+
+  std::mutex mutex_;  // guards what follows
+  std::unordered_map<const char*, std::unique_ptr<Op>> ops_;
+  std::unordered_map<const c10::StorageImpl*, capture::StorageId> ids_;
+  std::vector<Known> known_;
+  std::vector<at::Generator> generators_;
+  std::vector<std::string> random_states_;  // as the last operator that drew left them
+  capture::RawTape raw_;
+  std::uint64_t events_ = 0;
+  std::size_t bytes_ = 0, max_bytes_ = 0;
+  bool too_large_ = false;
+};
+
+}  // namespace finitude::observe

@@ -1,0 +1,34 @@
+// Arguments and results of an operator, written down for the tape without a reference to any of them.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/util/FunctionRef.h>
+#include <c10/util/SmallVector.h>
+
+#include "capture/tape_values.h"
+
+namespace finitude::observe {
+
+// Memory that a value shows.
+struct TapeUse {
+  capture::StorageId storage = capture::kNoStorage;
+  std::size_t arg = 0;
+  std::int64_t begin = 0, end = 0;  // bytes of the storage
+  bool dense = false;               // all of them
+};
+
+// Numbers for storages and generators. A generator that cannot be replayed has none: -1.
+struct TapeNames {
+  c10::function_ref<capture::StorageId(c10::StorageImpl&)> storage;
+  c10::function_ref<std::int64_t(const at::Generator&)> generator;
+};
+
+// False where a value has no place on a tape: not plain CPU memory, a wrapper of torch.func, a subclass, a
+// symbolic size. Sparse COO tensors are told by their parts. `arg` goes into the uses.
+bool write_value(const c10::IValue& value, std::size_t arg, const TapeNames& names, capture::WireWriter& out,
+                 c10::SmallVectorImpl<TapeUse>& uses);
+
+// Of the values in row-major order; of a sparse tensor, of its parts. 0 where there is nothing to read.
+std::uint64_t tape_checksum(const at::Tensor& tensor);
+
+}  // namespace finitude::observe

@@ -1,0 +1,222 @@
+#include "replay/tape_memory_torch.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/SparseTensorImpl.h>
+#include <ATen/core/List.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstring>
+
+namespace finitude::replay {
+namespace {
+
+using capture::StorageId;
+using capture::TensorRef;
+using capture::Value;
+
+constexpr std::size_t kAlignment = 64;  // of torch's allocator
+
+at::DataPtr memory(std::size_t size_bytes, std::size_t misaligned) {
+  if (misaligned == 0) return c10::GetCPUAllocator()->allocate(size_bytes);
+  TORCH_CHECK(misaligned < kAlignment, "the tape wants a misalignment of ", misaligned);
+  auto* whole = new at::DataPtr(c10::GetCPUAllocator()->allocate(size_bytes + kAlignment));
+  return {static_cast<char*>(whole->get()) + misaligned, whole,
+          [](void* w) { delete static_cast<at::DataPtr*>(w); }, at::Device(at::kCPU)};
+}
+
+c10::Storage new_storage(std::size_t size_bytes, std::size_t misaligned, const char* content) {
+  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), static_cast<std::int64_t>(size_bytes),
+      memory(size_bytes, misaligned), c10::GetCPUAllocator(), true));
+  if (size_bytes == 0) return storage;
+  if (content != nullptr) {
+    std::memcpy(storage.mutable_data(), content, size_bytes);
+  } else {
+    std::memset(storage.mutable_data(), 0, size_bytes);
+  }
+  return storage;
+}
+
+// Bytes that a view spans. Throws where its numbers overflow or it has elements outside.
+void check_inside(const TensorRef& ref, std::size_t storage_bytes) {
+  const std::size_t item = capture::item_bytes(ref.dtype);
+  TORCH_CHECK(item != 0, "the tape has a tensor of an unknown dtype");
+  TORCH_CHECK(ref.sizes.size() == ref.strides.size(), "the tape has a tensor without strides");
+  std::int64_t numel = 1, last = ref.offset;
+  for (std::size_t d = 0; d < ref.sizes.size(); ++d) {
+    std::int64_t reach = 0;
+    TORCH_CHECK(
+        ref.sizes[d] >= 0 && ref.strides[d] >= 0 && !__builtin_mul_overflow(numel, ref.sizes[d], &numel) &&
+            !__builtin_mul_overflow(std::max<std::int64_t>(ref.sizes[d] - 1, 0), ref.strides[d], &reach) &&
+            !__builtin_add_overflow(last, reach, &last),
+        "the tape has a tensor of impossible size");
+  }
+  if (numel == 0) return;
+  std::int64_t end = 0;
+  TORCH_CHECK(ref.offset >= 0 && !__builtin_add_overflow(last, std::int64_t{1}, &last) &&
+                  !__builtin_mul_overflow(last, static_cast<std::int64_t>(item), &end) &&
+                  static_cast<std::uint64_t>(end) <= storage_bytes,
+              "the tape has a tensor outside its memory");
+}
+
+}  // namespace
+
+TapeMemory::TapeMemory(const capture::Tape& tape)
+    : tape_(tape), storages_(tape.storages.size()), last_used_(tape.entries.size()) {
+  constexpr std::size_t kNever = static_cast<std::size_t>(-1);
+  std::vector<std::size_t> last(tape.storages.size(), kNever);
+  std::vector<bool> kept(tape.storages.size(), false);
+  for (std::size_t i = 0; i < tape.entries.size(); ++i) {
+    const auto use = [&](const TensorRef& t) {
+      if (t.storage < last.size()) last[t.storage] = i;
+    };
+    capture::for_each_tensor(tape.entries[i].args, use);
+    capture::for_each_tensor(tape.entries[i].results, use);
+  }
+  for (const capture::Outcome& outcome : tape.outcomes) {
+    capture::for_each_tensor(outcome.value, [&](const TensorRef& t) {
+      if (t.storage < kept.size()) kept[t.storage] = true;
+    });
+  }
+  for (StorageId id = 0; id < last.size(); ++id) {
+    if (last[id] != kNever && !kept[id]) last_used_[last[id]].push_back(id);
+  }
+}
+
+c10::Storage& TapeMemory::storage(StorageId id) {
+  TORCH_CHECK(id < storages_.size(), "the tape names a storage that it does not have");
+  c10::Storage& slot = storages_[id];
+  if (slot.unsafeGetStorageImpl() == nullptr) {
+    const capture::Storage& known = tape_.storages[id];
+    TORCH_CHECK(known.origin != capture::Storage::kProduced, "the tape reads memory before it is made");
+    const bool has_bytes = known.origin == capture::Storage::kInput;
+    TORCH_CHECK(!has_bytes || known.bytes.size() == known.size_bytes, "the content of an input is not there");
+    slot = new_storage(known.size_bytes, known.misaligned, has_bytes ? known.bytes.data() : nullptr);
+  }
+  return slot;
+}
+
+at::Tensor TapeMemory::dense(const TensorRef& ref) {
+  const bool constant = ref.storage == capture::kNoStorage;
+  const c10::Storage memory =
+      constant ? new_storage(ref.constant.size(), 0, ref.constant.data()) : storage(ref.storage);
+  check_inside(ref, memory.nbytes());
+  at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(memory), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(ref.dtype)));
+  c10::TensorImpl* impl = t.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(ref.sizes, ref.strides);
+  impl->set_storage_offset(ref.offset);
+  if ((ref.flags & TensorRef::kWrappedNumber) != 0 && ref.sizes.empty()) impl->set_wrapped_number(true);
+  if ((ref.flags & TensorRef::kConjugate) != 0 && t.is_complex()) impl->_set_conj(true);
+  if ((ref.flags & TensorRef::kNegative) != 0) impl->_set_neg(true);
+  return t;
+}
+
+at::Tensor TapeMemory::tensor(const Value& value) {
+  if (value.kind == Value::kUndefined) return {};
+  if (value.kind == Value::kTensor) return dense(value.tensors.at(0));
+  TORCH_CHECK(value.kind == Value::kSparse, "the tape has another value where a tensor belongs");
+  const at::Tensor indices = dense(value.tensors.at(0)), values = dense(value.tensors.at(1));
+  TORCH_CHECK(indices.dim() == 2 && indices.scalar_type() == at::kLong && values.dim() >= 1 &&
+                  indices.size(1) == values.size(0) &&
+                  indices.size(0) + values.dim() - 1 == static_cast<std::int64_t>(value.sizes.size()),
+              "the tape has a sparse tensor whose parts do not fit");
+  at::Tensor t = at::detail::make_tensor<at::SparseTensorImpl>(
+      c10::DispatchKeySet(c10::DispatchKey::SparseCPU), values.dtype());
+  auto* impl = static_cast<at::SparseTensorImpl*>(t.unsafeGetTensorImpl());
+  impl->resize_(indices.size(0), values.dim() - 1, value.sizes);
+  impl->set_indices_and_values_unsafe(indices, values);
+  impl->set_coalesced(value.coalesced);
+  return t;
+}
+
+c10::IValue TapeMemory::argument(const Value& value, const c10::TypePtr& type,
+                                 const std::vector<at::Generator>& generators) {
+  switch (value.kind) {
+    case Value::kNone:
+      return {};
+    case Value::kInt:
+      return value.number;
+    case Value::kDouble:
+      return value.real;
+    case Value::kFalse:
+      return false;
+    case Value::kTrue:
+      return true;
+    case Value::kComplex:
+      return c10::complex<double>(value.real, value.imag);
+    case Value::kString:
+      return value.text;
+    case Value::kDevice:
+      return c10::Device(value.text);
+    case Value::kGenerator:
+      TORCH_CHECK(value.number >= 0 && static_cast<std::size_t>(value.number) < generators.size(),
+                  "the tape names a generator that it did not set");
+      return generators[static_cast<std::size_t>(value.number)];
+    case Value::kTensor:
+    case Value::kUndefined:
+    case Value::kSparse:
+      return tensor(value);
+    case Value::kList:
+      break;
+  }
+  const auto optional = type->cast<c10::OptionalType>();
+  const auto list_type = (optional ? optional->getElementType() : type)->cast<c10::ListType>();
+  TORCH_CHECK(list_type != nullptr, "the tape has a list where none belongs");
+  c10::impl::GenericList list(list_type->getElementType());
+  list.reserve(value.items.size());
+  for (const Value& item : value.items)
+    list.push_back(argument(item, list_type->getElementType(), generators));
+  return list;
+}
+
+void TapeMemory::fill(StorageId id, std::uint64_t offset, const std::string& bytes) {
+  c10::Storage& into = storage(id);
+  TORCH_CHECK(offset <= into.nbytes() && bytes.size() <= into.nbytes() - offset,
+              "the tape writes outside its memory");
+  if (!bytes.empty())
+    std::memcpy(static_cast<char*>(into.mutable_data()) + offset, bytes.data(), bytes.size());
+}
+
+std::string TapeMemory::bind_dense(const TensorRef& ref, const at::Tensor& t) {
+  if (!t.defined() || t.layout() != c10::kStrided || !t.has_storage()) return "gave no dense tensor";
+  if (static_cast<std::uint8_t>(t.scalar_type()) != ref.dtype) return "gave another dtype";
+  if (t.sizes() != c10::IntArrayRef(ref.sizes) || t.strides() != c10::IntArrayRef(ref.strides))
+    return "gave another shape";
+  if (ref.storage == capture::kNoStorage) return "";
+  if (ref.storage >= storages_.size()) return "gave what the tape does not name";
+  c10::Storage& slot = storages_[ref.storage];
+  if (slot.unsafeGetStorageImpl() == nullptr) {
+    slot = t.storage();
+  } else if (slot.unsafeGetStorageImpl() != t.storage().unsafeGetStorageImpl()) {
+    return "gave new memory where it gave a view";
+  }
+  return "";
+}
+
+std::string TapeMemory::bind(const Value& value, const c10::IValue& result) {
+  if (value.kind == Value::kTensor) {
+    return result.isTensor() ? bind_dense(value.tensors.at(0), result.toTensor()) : "gave no tensor";
+  }
+  if (value.kind == Value::kSparse) {
+    if (!result.isTensor() || !result.toTensor().is_sparse()) return "gave no sparse tensor";
+    const auto* impl = static_cast<const at::SparseTensorImpl*>(result.toTensor().unsafeGetTensorImpl());
+    const std::string reason = bind_dense(value.tensors.at(0), impl->indices());
+    return reason.empty() ? bind_dense(value.tensors.at(1), impl->values()) : reason;
+  }
+  if (value.kind != Value::kList) return "";
+  if (!result.isList() || result.toListRef().size() != value.items.size())
+    return "gave another number of results";
+  for (std::size_t i = 0; i < value.items.size(); ++i) {
+    if (std::string reason = bind(value.items[i], result.toListRef()[i]); !reason.empty()) return reason;
+  }
+  return "";
+}
+
+void TapeMemory::after_entry(std::size_t index) {
+  for (const StorageId id : last_used_[index]) storages_[id] = c10::Storage();
+}
+
+}  // namespace finitude::replay

@@ -1,0 +1,170 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "observe/generator_state_torch.h"
+#include "observe/settings_torch.h"
+#include "observe/tape_values_torch.h"
+#include "replay/tape_memory_torch.h"
+#include "replay/tape_player.h"
+
+namespace finitude::replay {
+namespace {
+
+using capture::Entry;
+using capture::Tape;
+
+constexpr std::uint32_t kMaxGenerators = 4096;
+
+// A step may have warned when it ran; nobody is to read that again.
+class Silent : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
+// Operators that reach outside the process, or take an address for granted.
+bool reaches_out(const std::string& name) {
+  for (const char* denied :
+       {"aten::from_file", "aten::_cuda", "aten::_cudnn", "aten::_unsafe_masked_index_put_accumulate"}) {
+    if (name.starts_with(denied)) return true;
+  }
+  return false;
+}
+
+std::string full_name(const capture::Operator& op) {
+  return op.overload.empty() ? op.name : op.name + "." + op.overload;
+}
+
+class Player {
+ public:
+  Player(const Tape& tape, const PlayOptions& options) : tape_(tape), options_(options), memory_(tape) {}
+
+  Played run() {
+    find_operators();
+    if (!played_.missing.empty()) return std::move(played_);
+    const at::DisableRecordFunctionGuard unobserved;
+    Silent silent;
+    const c10::WarningUtils::WarningHandlerGuard no_warnings(&silent);
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const at::AutoGradMode grad_mode_before(at::GradMode::is_enabled());
+    observe::Settings settings = tape_.settings;
+    if (options_.threads > 0) settings.emplace_back("threads", std::to_string(options_.threads));
+    const observe::WithSettings with(settings);
+    generators_.push_back(at::detail::getDefaultCPUGenerator());
+    const std::string random_before = observe::generator_state(generators_[0]);
+    const auto began = std::chrono::steady_clock::now();
+    std::size_t i = 0;
+    try {
+      for (; i < tape_.entries.size() && played_.why_not.empty(); ++i) {
+        if (std::string reason = entry(tape_.entries[i]); !reason.empty()) fail(i, reason);
+        memory_.after_entry(i);
+      }
+      played_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+      if (played_.why_not.empty()) judge();
+    } catch (const c10::Error& e) {
+      fail(i, e.what_without_backtrace());
+    } catch (const std::exception& e) {
+      fail(i, e.what());
+    } catch (...) {
+      fail(i, "an unknown error");
+    }
+    observe::set_generator_state(generators_[0], random_before);
+    return std::move(played_);
+  }
+
+ private:
+  void find_operators() {
+    for (const capture::Operator& op : tape_.operators) {
+      const std::string space = op.name.substr(0, op.name.find("::"));
+      const bool allowed = std::find(options_.namespaces.begin(), options_.namespaces.end(), space) !=
+                           options_.namespaces.end();
+      const auto handle = c10::Dispatcher::singleton().findSchema({op.name, op.overload});
+      if (!allowed || reaches_out(op.name)) {
+        played_.missing.push_back(full_name(op) + " (not allowed)");
+      } else if (!handle) {
+        played_.missing.push_back(full_name(op) + " (not registered here)");
+      } else {
+        operators_.push_back(*handle);
+      }
+    }
+  }
+
+  void fail(std::size_t index, const std::string& reason) {
+    std::string where = "after the last call";
+    if (index < tape_.entries.size()) {
+      const Entry& entry = tape_.entries[index];
+      where = "entry " + std::to_string(index) + " of " + std::to_string(tape_.entries.size());
+      if (entry.kind == Entry::kCall && entry.number < tape_.operators.size())
+        where += ", " + full_name(tape_.operators[entry.number]);
+    }
+    played_.why_not = where + ": " + reason.substr(0, 400);
+    played_.outcomes.clear();
+  }
+
+  std::string entry(const Entry& e) {
+    if (e.kind == Entry::kFill) {
+      memory_.fill(e.number, e.offset, e.bytes);
+      return "";
+    }
+    if (e.kind == Entry::kRandom) {
+      if (e.number >= kMaxGenerators) return "too many generators";
+      while (e.number >= generators_.size()) generators_.push_back(at::detail::createCPUGenerator());
+      return observe::set_generator_state(generators_[e.number], e.bytes) ? ""
+                                                                          : "not the state of a generator";
+    }
+    if (e.number >= operators_.size()) return "an operator that the tape does not have";
+    const c10::OperatorHandle& op = operators_[e.number];
+    const auto& arguments = op.schema().arguments();
+    if (e.args.size() != arguments.size()) return "takes " + std::to_string(arguments.size()) + " arguments";
+    torch::jit::Stack stack;
+    stack.reserve(arguments.size());
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      stack.push_back(memory_.argument(e.args[i], arguments[i].type(), generators_));
+    }
+    at::GradMode::set_enabled(e.grad_mode);
+    op.callBoxed(&stack);
+    ++played_.calls;
+    if (stack.size() != e.results.size()) return "gave another number of results";
+    for (std::size_t i = 0; i < stack.size(); ++i) {
+      if (std::string reason = memory_.bind(e.results[i], stack[i]); !reason.empty()) return reason;
+    }
+    return "";
+  }
+
+  void judge() {
+    for (const capture::Outcome& outcome : tape_.outcomes) {
+      const at::Tensor tensor = memory_.tensor(outcome.value);
+      played_.outcomes.push_back(
+          {outcome.kind, outcome.name, outcome.checksum, observe::tape_checksum(tensor)});
+    }
+  }
+
+  const Tape& tape_;
+  const PlayOptions& options_;
+  Played played_;
+  std::vector<c10::OperatorHandle> operators_;
+  std::vector<at::Generator> generators_;
+  TapeMemory memory_;
+};
+
+}  // namespace
+
+Played play(const Tape& tape, const PlayOptions& options) {
+  try {
+    return Player(tape, options).run();
+  } catch (const std::exception& e) {
+    Played failed;
+    failed.why_not = e.what();
+    return failed;
+  }
+}
+
+}  // namespace finitude::replay

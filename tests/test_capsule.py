@@ -1,0 +1,189 @@
+"""A bad step leaves a capsule; copied elsewhere it comes out with the same bits, with Python and without."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+import helpers
+from finitude import _native, capsule
+
+PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
+
+# A batch that makes the log fail at step 3; dropout and BatchNorm, so that generators and buffers matter.
+SCRIPT = """
+import torch
+from torch import nn
+torch.manual_seed(1)
+data = [torch.rand(8, 6) for _ in range(6)]
+EXTRA = None  # replaced by what a test needs
+model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.4), nn.Linear(8, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+def train():
+    for i in range(6):
+        x = data[i]
+        if i == BAD:
+            x = x.clone()
+            x[2] = 0
+        optimizer.zero_grad()
+        loss = (torch.log(x.sum(1, keepdim=True)) * model(x)).mean()
+        loss.backward()
+        optimizer.step()
+train()
+"""
+
+
+def run(folder, *options, bad=3, script=SCRIPT):
+    return helpers.run(folder, script.replace("BAD", str(bad)), *options)
+
+
+def replay(*words):
+    done = subprocess.run([PLAYER, *words], capture_output=True, text=True, timeout=120, env={"PATH": "/nowhere"})
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("bad", "way"), [(3, "rewind"), (0, "restart")])
+def test_a_capsule_is_replayed_elsewhere(tmp_path, bad, way):
+    result = run(tmp_path, bad=bad)
+    alarm = result.the_alarm()
+    assert alarm["rerun_by"] == way, result.told()
+    assert alarm["capsule"] and f"finitudereplay{alarm['capsule']}" in "".join(result.err.split()), result.told()
+    folder = tmp_path / alarm["capsule"]
+    about = json.loads((folder / "capsule.json").read_text())
+    assert about["replay"] == "identical" and about["step"] == bad
+    assert about["alarm"]["births"][0]["op"] == "aten::log"
+    # A step that is run again from the program's start makes its own parameters: nothing was there before.
+    inputs = ["tensors.safetensors"] if way == "rewind" else []
+    assert sorted(p.name for p in folder.iterdir()) == ["capsule.json", "tape.bin", *inputs]
+    elsewhere = tmp_path / "elsewhere" / "copy"
+    shutil.copytree(folder, elsewhere)
+    shutil.rmtree(folder)
+    (tmp_path / "train.py").unlink()
+    code, said = replay(elsewhere)
+    assert code == 0 and said.startswith("identical"), said
+    again = helpers.finitude(tmp_path, "replay", str(elsewhere))
+    assert again.code == 0 and again.out.startswith("identical"), again.told()
+
+
+# What runs the bad step again, instead of the loop in SCRIPT.
+ADVERSARIAL = """
+import torch
+from torch import nn
+torch.manual_seed(1)
+G, D = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 4)), nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 1))
+opt_g, opt_d = torch.optim.Adam(G.parameters()), torch.optim.Adam(D.parameters())
+for i in range(5):
+    fake = G(torch.randn(8, 3))
+    opt_d.zero_grad()
+    (D(fake.detach()).pow(2).mean() + (D(torch.randn(8, 4)) - 1).pow(2).mean()).backward()
+    opt_d.step()
+    opt_g.zero_grad()
+    torch.log(D(fake) * (i != BAD)).mean().backward() if i == BAD else (D(fake) - 1).pow(2).mean().backward()
+    opt_g.step()
+"""
+CLOSURE = SCRIPT.replace("""        optimizer.zero_grad()
+        loss = (torch.log(x.sum(1, keepdim=True)) * model(x)).mean()
+        loss.backward()
+        optimizer.step()
+""", """
+        def closure():
+            optimizer.zero_grad()
+            loss = (torch.log(x.sum(1, keepdim=True)) * model(x)).mean()
+            loss.backward()
+            return loss
+        optimizer.step(closure)
+""")
+SEARCH = CLOSURE.replace("torch.optim.Adam(model.parameters(), lr=0.01)", "torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)")
+
+
+@pytest.mark.parametrize(("script", "way"), [(ADVERSARIAL, "jump"), (CLOSURE, "closure"), (SEARCH, "closure")],
+                         ids=["over_another_step", "closure", "line_search"])
+def test_each_way_of_a_second_run_leaves_one(tmp_path, script, way):
+    result = run(tmp_path, "--undo-mb", "8", script=script)
+    alarm = result.the_alarm()
+    assert (alarm["step"], alarm["rerun_by"]) == (3, way), alarm["rerun_text"]
+    assert alarm["births"][0]["op"] == "aten::log"
+    about = json.loads((tmp_path / alarm["capsule"] / "capsule.json").read_text())
+    assert about["replay"] == "identical", about["replay"]
+    code, said = replay(tmp_path / alarm["capsule"])
+    assert code == 0 and "loss" in said, said
+
+
+def test_what_a_second_process_leaves_outlasts_it(tmp_path):
+    """Its files are thrown away where they can be kept apart; the capsule is none of them."""
+    result = run(tmp_path, bad=0, script=SCRIPT + "open('done.txt', 'a').write('x')\n")
+    alarm = result.the_alarm()
+    assert alarm["rerun_by"] == "restart" and (tmp_path / alarm["capsule"] / "capsule.json").is_file(), result.told()
+    assert not [*tmp_path.glob("finitude-runs/*/*.partial-*")]
+
+
+def test_what_it_holds_is_what_the_step_reads(tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    folder = tmp_path / run(tmp_path).the_alarm()["capsule"]
+    tensors = safetensors.load_file(folder / "tensors.safetensors")
+    assert tensors["parameter.0.weight"].shape == (8, 6)
+    assert {"parameter.3.bias", "buffer.1.running_mean"} <= set(tensors)
+    assert not any(key.startswith("state.") for key in tensors), "the optimizer does not run in a vetoed step"
+    assert sum(t.shape == (8, 6) for key, t in tensors.items() if key.startswith("input.")) <= 1
+
+
+def test_redacted(tmp_path):
+    result = run(tmp_path, "--redact")
+    folder = tmp_path / result.the_alarm()["capsule"]
+    about = json.loads((folder / "capsule.json").read_text())
+    text = json.dumps(about)
+    assert about["redacted"] and "torch.log" not in text and "train.py" not in text and "environment" not in about
+    assert not (folder / "tensors.safetensors").exists()
+    assert about["tensors"]["0.weight"]["numel"] == 48
+    code, said = replay(folder)
+    assert code == 4 and "redact" in said
+    assert helpers.finitude(tmp_path, "replay", str(folder)).code == 4
+
+
+def test_none_is_written_where_none_is_wanted(tmp_path):
+    result = run(tmp_path, "--capsules", "0")
+    assert result.the_alarm()["capsule"] is None and result.the_alarm()["rerun_by"] == "rewind"
+    assert not [*tmp_path.glob("finitude-runs/*/step-*")]
+
+
+def test_the_newest_are_kept(tmp_path):
+    names = [f"step-{i:06d}" for i in range(5)]
+    for i, name in enumerate([*names, "step-000009.partial-12345678", "step-other", "notes"]):
+        folder = tmp_path / name
+        folder.mkdir()
+        if name != "step-other":
+            (folder / "capsule.json").write_text("{}")
+        os.utime(folder, (1000 + i, 1000 + i))
+    capsule._retain(str(tmp_path), 2, str(tmp_path / names[0]))  # the oldest by its date is the one just written
+    kept = sorted(p.name for p in tmp_path.iterdir())
+    assert kept == ["notes", names[0], names[3], names[4], "step-000009.partial-12345678", "step-other"]
+
+
+def test_too_large_is_told(tmp_path):
+    large = SCRIPT.replace("loss = (", "loss = 0 * model[0](table).mean() + (").replace("EXTRA = None  # replaced by what a test needs", "table = torch.rand(100_000, 6)")
+    result = run(tmp_path, "--capsule-max", "1", script=large)
+    assert result.the_alarm()["capsule"] is None
+    assert any("reads more than 1 MB" in what for what in result.watched["not_watched"]), result.told()
+    assert not [*tmp_path.glob("finitude-runs/*/step-*")]
+
+
+def test_damaged_and_foreign_folders(tmp_path):
+    folder = tmp_path / run(tmp_path).the_alarm()["capsule"]
+    tape = folder / "tape.bin"
+    content = tape.read_bytes()
+    tape.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+    for said in (replay(folder), (lambda r: (r.code, r.err))(helpers.finitude(tmp_path, "replay", str(folder)))):
+        assert said[0] == 3 and "tape.bin is damaged" in said[1]
+    for other in (tmp_path, tmp_path / "nowhere"):
+        assert helpers.finitude(tmp_path, "replay", str(other)).code == 3
+        assert replay(other)[0] == 3
+    assert helpers.finitude(tmp_path, "replay").code == 2
+
+
+def test_a_healthy_run_leaves_none(tmp_path):
+    result = run(tmp_path, bad=99)
+    result.assert_silent()
+    assert not [*tmp_path.glob("finitude-runs/*/step-*")]

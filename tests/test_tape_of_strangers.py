@@ -1,0 +1,97 @@
+"""What a tape asks for that cannot be is told: no memory outside of what it declares, no operator that it may not call."""
+
+import struct
+
+import pytest
+
+import tape_format as t
+from finitude import _native
+
+X = t.given(struct.pack("<4f", 1, 2, 3, 4))
+MUL = [("aten::mul", "Tensor")]
+Y = t.tensor(1, [2, 2])
+
+
+def play(operators, storages, entries, outcomes=(), namespaces=("aten",), settings=()):
+    return _native.tape_play(t.tape(operators, storages, entries, outcomes, settings), list(namespaces), 0)
+
+
+def why(operators, storages, entries, outcomes=()):
+    played = play(operators, storages, entries, outcomes)
+    assert not played["identical"] and not played["missing"]
+    return played["why_not"]
+
+
+def square(arg):
+    return [t.call(0, [arg, arg], [Y])]
+
+
+def test_one_written_by_the_documentation_is_read_and_played():
+    played = play(MUL, [X, t.made(16)], square(t.tensor(0, [2, 2])), [Y])
+    assert played["why_not"] == "" and played["calls"] == 1
+    assert played["outcomes"] == [("value", "x", False)]  # its checksum says 0
+
+
+@pytest.mark.parametrize(
+    ("arg", "said"),
+    [
+        (t.tensor(0, [2, 3]), "outside its memory"),
+        (t.tensor(0, [2, 2], [2, 1], 1), "outside its memory"),
+        (t.tensor(0, [2, 2], [1 << 40, 1]), "outside its memory"),
+        (t.tensor(0, [1 << 40, 1 << 40], [0, 0]), "impossible size"),
+        (t.tensor(0, [1 << 20, 2], [1 << 48, 1 << 48]), "impossible size"),
+        (t.tensor(0, [2, 2], dtype=13), "unknown dtype"),
+        (t.tensor(0, [2, 2], dtype=200), "unknown dtype"),
+        (t.tensor(0, [2, 2], dtype=7), "outside its memory"),
+        (t.tensor(1, [2, 2]), "before it is made"),
+        (t.string("x"), ""),
+        (t.values(t.tensor(0, [2, 2])), "list where none belongs"),
+        (t.NONE, ""),
+    ],
+)
+def test_arguments_that_cannot_be(arg, said):
+    reason = why(MUL, [X, t.made(16)], square(arg), [Y])
+    assert reason.startswith("entry 0 of 1, aten::mul.Tensor: ") and said in reason
+
+
+def test_calls_that_cannot_be():
+    x = t.tensor(0, [2, 2])
+    assert "takes 2 arguments" in why(MUL, [X, t.made(16)], [t.call(0, [x], [Y])])
+    assert "another number of results" in why(MUL, [X, t.made(16)], [t.call(0, [x, x], [Y, Y])])
+    assert "another shape" in why(MUL, [X, t.made(16)], [t.call(0, [x, x], [t.tensor(1, [4])])])
+    assert "another dtype" in why(MUL, [X, t.made(16)], [t.call(0, [x, x], [t.tensor(1, [2, 2], dtype=7)])])
+    assert "new memory" in why(MUL, [X, t.made(16)], [t.call(0, [x, x], [x])])
+
+
+def test_only_operators_that_may_be_called():
+    for name, overload in [("aten::from_file", ""), ("prim::Print", ""), ("c10d::barrier", ""), ("no_such::thing", "")]:
+        played = play([(name, overload)], [], [])
+        assert len(played["missing"]) == 1 and "not allowed" in played["missing"][0]
+    assert "not registered here" in play([("aten::no_such_thing", "")], [], [])["missing"][0]
+    assert "not allowed" in play([("aten::from_file", "")], [], [], namespaces=("aten", "c10d"))["missing"][0]
+
+
+def test_memory_that_nobody_has():
+    """An allocation that fails is an answer, not the end of the process."""
+    empty = [("aten::empty", "memory_format")]
+    args = [t.values(t.integer(1 << 46)), *[t.NONE] * 5]
+    assert why(empty, [t.made(1 << 48)], [t.call(0, args, [t.tensor(0, [1 << 46])])])
+
+
+def test_fills_and_generators():
+    fill = b"\2" + t.var(0) + t.var(10) + t.text(b"1234567")
+    assert "outside its memory" in why([], [X], [fill], [t.tensor(0, [2, 2])])
+    fill = b"\2" + t.var(0) + t.var((1 << 64) - 4) + t.text(b"1234567")
+    assert "outside its memory" in why([], [X], [fill], [t.tensor(0, [2, 2])])
+    assert "not the state of a generator" in why([], [X], [b"\1" + t.var(0) + t.text(b"x" * 2530)], [])
+    assert "too many generators" in why([], [X], [b"\1" + t.var(1 << 20) + t.text(b"")], [])
+
+
+def test_settings_are_checked_and_put_back():
+    import torch
+
+    before = torch.get_num_threads(), torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
+    settings = [("threads", "100000000"), ("threads", "-1"), ("default_dtype", "4"), ("default_dtype", "7"), ("unheard", "of"),
+                ("deterministic", "1"), ("matmul_precision", "none")]
+    play(MUL, [X, t.made(16)], square(t.tensor(0, [2, 2])), [Y], settings=settings)
+    assert before == (torch.get_num_threads(), torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled())
