@@ -11,6 +11,8 @@ import pytest
 
 import helpers
 
+pytestmark = pytest.mark.slow
+
 HEAD = """
 import torch
 from torch import nn

@@ -6,6 +6,8 @@ import pytest
 from helpers import run, write_script
 from plain_runs import plain_runs
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import csv, json, os, threading
 import torch

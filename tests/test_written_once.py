@@ -6,6 +6,8 @@ import pytest
 
 import helpers
 
+pytestmark = pytest.mark.slow
+
 TRAINING = """
 import csv, gzip, io, json, logging, pathlib, sqlite3
 import torch

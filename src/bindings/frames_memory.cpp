@@ -34,10 +34,8 @@ PyObject* lost_value() {
 // The variable behind a fast slot: the slot itself, or the content of the cell that stands in it.
 PyObject** variable_at(RawFrame* frame, PyCodeObject* code, int index) {
   PyObject** slot = frame_fast(frame) + index;
-  if (*slot != nullptr && fast_is_cell(code, index) && PyCell_Check(*slot)) {
-    return &reinterpret_cast<PyCellObject*>(*slot)->ob_ref;
-  }
-  return slot;
+  const bool in_cell = *slot != nullptr && fast_is_cell(code, index) && PyCell_Check(*slot);
+  return in_cell ? &reinterpret_cast<PyCellObject*>(*slot)->ob_ref : slot;
 }
 
 bool is_exit_name(const char* name) {
@@ -72,9 +70,9 @@ bool is_dunder(PyObject* name) {
 }
 
 std::string text_of(PyObject* name) {
-  const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
-  if (text == nullptr) PyErr_Clear();
-  return text == nullptr ? "?" : text;
+  if (const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr) return text;
+  PyErr_Clear();
+  return "?";
 }
 
 // Keeps what the slot's position in the list was last time, for values that have not changed since.
@@ -163,16 +161,15 @@ bool FrameMemory::remember(RawFrame* frame, FrameState* state, std::string* why)
     *why = "the bytecode of " + place(*info, state->unit) + " is not understood";
     return false;
   }
-  const auto count = static_cast<std::size_t>(info->fast_count);
-  if (state->fast.size() != count || state->settled.size() != count) {
+  const int count = info->fast_count;
+  if (static_cast<int>(state->settled.size()) != count) {
     resize(&state->fast, count, &keeper);
     state->settled.assign(count, {});
     state->cells.resize(count);
-    for (std::size_t i = 0; i < count; ++i) state->cells[i] = fast_is_cell(info->code, static_cast<int>(i));
+    for (int i = 0; i < count; ++i) state->cells[i] = fast_is_cell(info->code, i);
   }
-  PyObject** const slots = frame_fast(frame);
-  for (std::size_t i = 0; i < count; ++i) {
-    PyObject* object = slots[i];
+  for (int i = 0; i < count; ++i) {
+    PyObject* object = frame_fast(frame)[i];
     if (object != nullptr && state->cells[i] != 0 && PyCell_Check(object)) object = PyCell_GET(object);
     if (state->settled[i].still(object)) continue;
     if (!remember_value(object, &state->fast[i], false, why)) return false;
