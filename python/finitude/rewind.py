@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from . import _native, compat, discover, findings
+from . import _native, compat, discover, findings, readers
 from . import sinks as sinks_of
 from .heap import Ledger
 from .quiet import Quiet
@@ -37,10 +37,18 @@ def begin(session, optimizer, alarm, sinks):
     expected = findings.fingerprint(optimizer)
     held = [(kind, name, tensor.clone() if tensor is not None else None) for kind, name, tensor in sinks]
     ledger = Ledger(sys._getframe(), discover.parameters(optimizer), sinks_of.watched_optimizers())
+    if ledger.one_way:
+        alarm["rerun_text"] = f"rewind: what was read from {', '.join(ledger.one_way[:3])} cannot be read again"
+        return False
     grads = [(p, p.grad) for p in discover.parameters(optimizer)]
     why = _native.rewind_begin()
     if why is not None:
         alarm["rerun_text"] = f"rewind: {why}"
+        return False
+    if session.config.on_alarm != "stop" and (read := readers.will_read(sys._getframe(), _native.unset_names())):
+        _native.rewind_end()               # a program that is to go on must not meet a name that is gone
+        _native.rewind_undo()
+        alarm["rerun_text"] = f"rewind: {', '.join(read[:3])} would be read again, and nothing keeps the value"
         return False
     session.holds.hold(discover.sharing(optimizer))
     session.holds.hold_scaler(session.scaler)
@@ -69,6 +77,8 @@ def end(session, optimizer, pending):
         why = "another optimizer stepped first"
     if why is None and not same and not eager:
         why = "loss or gradients came out with other bits"
+    if why is None and (ruined := pending["ledger"].ruined()):
+        why = f"the step writes {', '.join(ruined[:3])} in place, and its first run had left it non-finite"
     lost = pending["ledger"].put_back()
     if why is not None:
         alarm["rerun_text"] = f"rewind did not reproduce the step: {why}"
