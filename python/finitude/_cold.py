@@ -49,6 +49,8 @@ leave_out = _guard("leave_out")
 on_armed = _guard("on_armed")
 on_scaler_step = _guard("on_scaler_step")
 on_late = _guard("on_late")
+on_hand_begin = _guard("on_hand_begin")
+on_hand_end = _guard("on_hand_end")
 
 
 def on_closure(optimizer, args, kwargs):

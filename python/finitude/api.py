@@ -57,6 +57,7 @@ def watch(model=None, optimizer=None, **options):
         session, owner = Session(config.load(options)), True
         _cold.session = session
         _native.reset()
+        _native.hand_reset()
         install.install()
         notebook.attach(session)
         if session.config.level == "trace":
@@ -69,10 +70,10 @@ def watch(model=None, optimizer=None, **options):
 
 
 def step(closure):
-    """Runs one training step given as a closure; a bad step can then be run again by calling it once more."""
-    if _cold.session is None:
-        return closure()
-    return closure()
+    """Runs one training step given as a closure; a bad step can then be run again by calling it once more.
+
+    For programs without an optimizer: those that have one need no word of where a step begins."""
+    return closure() if _cold.session is None else _cold.session.hand.run(closure)
 
 
 def save(name, tensor):

@@ -18,10 +18,11 @@ ENVIRONMENT = "FINITUDE_RESTART"
 TOGETHER = "one rank alone cannot run a step again that exchanges values with others; with --level trace every step is recorded"
 
 
-def run(session, alarm, expected, where="window"):
+def run(session, alarm, expected, where="window", hand=None):
     """Starts the same program again in a second process, armed at the alarm's step, and takes over what it found.
 
     where the bad value is, as in Session.act. "earlier": the alarm's step becomes the one where it was made.
+    hand: of a program without an optimizer, the engine call whose loss is bad.
     """
     start = session.start
     if ranks.several():
@@ -39,7 +40,7 @@ def run(session, alarm, expected, where="window"):
         order = os.path.join(directory, "order.json")
         result = os.path.join(directory, "result.json")
         with open(order, "w", encoding="utf-8") as f:
-            json.dump({**_order(start, alarm, expected, where), "result": result}, f)
+            json.dump({**_order(start, alarm, expected, where), "hand": hand, "result": result}, f)
         environment = {**os.environ, **ranks.alone(), ENVIRONMENT: order}
         if start.hash_seed is not None:
             environment["PYTHONHASHSEED"] = start.hash_seed
@@ -120,6 +121,10 @@ class Target:
 
     def arm(self):
         """From the start for the first step, else when the step before is applied."""
+        if self.order.get("hand") is not None:
+            if self.order["hand"] == 0:
+                _native.trace_start()
+            return
         if self.order["first"] == 0:
             _native.trace_start()
             self.on_armed()
@@ -131,6 +136,21 @@ class Target:
         """The traced step begins: code that was compiled in the first process runs op by op from here."""
         if self.order["compiled"]:
             torch.compiler.set_stance("force_eager")
+
+    def hand_begins(self, session, roots):
+        """An engine call of a program without an optimizer."""
+        wanted = self.order.get("hand")
+        if wanted is None:
+            return
+        call = _native.hand_calls()
+        if call + 1 == wanted:
+            _native.trace_start()
+            self.on_armed()
+        elif call == wanted:
+            sums, found = session.hand.explained(roots)
+            same = sums == self.order["expected"]["losses"] and \
+                _native.checksum(torch.get_rng_state()) == self.order["expected"]["generator"]
+            self._write(same, found, bool(sums))
 
     def _is_mine(self, optimizer, after=0):
         window = _native.window(optimizer)
@@ -177,6 +197,11 @@ class Target:
         now = findings.fingerprint(optimizer)
         verified = written_at is not None or all(now[key] == value for key, value in expected.items() if value is not None)
         found = findings.analyse(session, optimizer, sinks, swallowed=self.order["swallowed"])
+        self._write(verified, found, bool(found["births"]), written_at)
+
+    def _write(self, verified, found, failed_again, written_at=None):
+        """The result, and the end of this process. failed_again: something came out that is not finite."""
+        self.finished = True
         if found["births"]:
             intake.name_loop_line(found["births"][0])
         where = "on all ranks" if self.order.get("ranks") else "in a second process"
@@ -185,7 +210,7 @@ class Target:
             verdict, text = "persistent", f"the program was {way}; step {written_at} of the optimizer wrote it again"
         elif verified:
             verdict, text = "persistent", f"the program was {way}; loss and gradients came out with the same bits"
-        elif found["births"]:
+        elif failed_again:
             verdict = "persistent" if self.order["compiled"] else "order-dependent"
             text = f"{way}; it failed again, with other bits"
         elif self.order["compiled"]:

@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from . import _native, damage, discover, findings, guard, intake, late, ranks, restart, rewind
+from . import _native, byhand, damage, discover, dropped, findings, guard, intake, late, ranks, restart, rewind
 from . import sinks as sinks_of
 from .errors import NonFiniteError
 from .hold import Holds
@@ -22,6 +22,7 @@ class Session:
         self.teller = Teller(self.report)
         self.target = target          # set in a second process: the step it is to explain
         self.holds = Holds()
+        self.hand = byhand.ByHand(self)  # of a program without an optimizer
         self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
         self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips)
         self.second_runs = _native.SecondRuns(config.on_alarm)
@@ -30,6 +31,7 @@ class Session:
         self.allowed = []
         self.saved = {}
         self.generators = []          # the program's own, part of every snapshot
+        self.explained_drop = False
         self.vanished = set()         # ordinals of optimizers whose gradients became zero
         self.overflowed = set()       # names of optimizer state that an advisory told of
         self.damaged = set()          # ordinals of optimizers whose parameters or state are known to be bad
@@ -116,6 +118,13 @@ class Session:
     def on_backward(self, _):
         self.holds.release()
 
+    def on_hand_begin(self, roots, inputs, to_leaves):
+        """An engine call of a program that has no optimizer."""
+        return self.hand.begin(roots, inputs or (), to_leaves)
+
+    def on_hand_end(self, result):
+        return self.hand.end(result)
+
     def on_scaler_skip(self, optimizer):
         self._count_scaler_skip(optimizer, self.scaler)
 
@@ -178,6 +187,8 @@ class Session:
                 _native.add_handled(1)
                 self.advise("handled-by-script", window["step"],
                             "gradients that were not finite after backward were zeroed, replaced or dropped by the script")
+            if not window["on_device"] and dropped.begin(self, optimizer, window):
+                return "again"
             _native.consume_losses(optimizer)
             return None
         return self._on_bad_window(optimizer, window, verdict)
@@ -289,6 +300,8 @@ class Session:
         alarm, self.pending = self.pending, None
         verdict = rewind.end(self, optimizer, alarm)
         _native.consume_losses(optimizer)
+        if "advisory" in alarm["alarm"]:
+            return dropped.end(self, alarm["alarm"], verdict)
         if not verdict:
             restart.run(self, alarm["alarm"], alarm["expected"])
         return self._conclude(optimizer, alarm["alarm"])
@@ -407,23 +420,13 @@ class Session:
             self.target.program_ended(self, None)
             return
         late.finish(self)
-        dropped = False
-        for optimizer in sinks_of.watched_optimizers():
-            if not self.report.alarms and any(m >= BAD for m in _native.window(optimizer)["marks"]):
-                _native.add_handled(1)
-                self.advise("handled-by-script", _native.window(optimizer)["step"],
-                             "gradients that were not finite after backward were never applied")
-                dropped = True
-                break
+        dropped.at_end(self, self.hand.finish())
         if wanted := _native.undo_shortfall():
             self.report.not_watched.append(f"steps that could be undone: copies take {-(-wanted >> 20)} MB, "
                                            f"--undo-mb gives {self.config.undo_mb}")
         for allowance in self.allowed:
             if not allowance.used:
                 self.report.not_watched.append(f"unused allowance {allowance.describe()}")
-        for _ in _native.pending_bad_losses() if not dropped else ():
-            _native.add_handled(1)
-            self.advise("handled-by-script", _native.counters()["steps"], "a loss that was not finite was never applied")
         if self.config.level == "trace" and self.report.trace_ops is None and self.config.report:
             self.report.trace_ops = findings.last_ops()
         if self.member and not self.report.worth_writing():

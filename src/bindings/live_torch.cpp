@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "bindings/guard_torch.h"
+#include "bindings/hand_torch.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/window_torch.h"
@@ -124,7 +125,7 @@ bool is_found_inf(PyObject* optimizer) {
 }
 
 // torch.autograd._engine_run_backward(tensors, grad_tensors, retain, create, inputs, allow_unreachable=, accumulate_grad=)
-PyObject* engine_run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Metered hook(Piece::kHook);
   Live& l = live();
   PyObject* original = l.original_backward;
@@ -171,6 +172,12 @@ PyObject* engine_run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs
   --l.depth;
   if (outermost && result != nullptr) after_backward();
   return result;
+}
+
+PyObject* engine_run_backward(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  const Live& l = live();
+  return l.on && l.depth == 0 && l.optimizers.empty() ? backward_by_hand(&run_backward, args, nargs, kwnames)
+                                                      : run_backward(self, args, nargs, kwnames);
 }
 
 // The step is not taken: counted, and its window closed.
@@ -385,6 +392,7 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   record_step(*entry, {}, entry->lr, record::kStepScalerSkip);
   PyObject* r = call_cold("on_scaler_step", args[1], args[0], Py_True);
   close_window(*entry);
+  snapshot_window(*entry);
   if (r == nullptr) Py_CLEAR(result);
   Py_XDECREF(r);
   return result;
