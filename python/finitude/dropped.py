@@ -56,7 +56,8 @@ def _tell(session, step, text):
 
 
 def _explain(session):
-    if session.explained_drop or session.config.on_alarm == "raise" or session.report.alarms or ranks.several():
+    if session.explained_drop or session.config.on_alarm == "raise" or session.report.alarms or ranks.several() or \
+            not session.has_time:
         return
     found = sinks_of.pending_window(session) or sinks_of.lost_window(session)
     if found is None or not session.report.advisories:

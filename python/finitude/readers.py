@@ -1,5 +1,6 @@
 """Will a name be read before it is bound again? Asked of names whose values a rewind cannot bring back."""
 
+import bisect
 import dis
 import types
 
@@ -25,8 +26,8 @@ def is_read(code, start, name):
     """May code that goes on behind the instruction at `start` read `name` before it binds it? Handlers are not followed."""
     instructions = list(dis.get_instructions(code))
     at = {i.offset: n for n, i in enumerate(instructions)}
-    first = at.get(start)
-    todo, seen = [0 if first is None else first + 1], set()
+    # A frame may be said to stand in the caches behind its instruction.
+    todo, seen = [bisect.bisect_right([i.offset for i in instructions], start)], set()
     while todo:
         n = todo.pop()
         if n in seen or n >= len(instructions):

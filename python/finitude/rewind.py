@@ -45,7 +45,8 @@ def begin(session, optimizer, alarm, sinks):
     if why is not None:
         alarm["rerun_text"] = f"rewind: {why}"
         return False
-    if session.config.on_alarm != "stop" and (read := readers.will_read(sys._getframe(), _native.unset_names())):
+    goes_on = session.config.on_alarm != "stop" or "advisory" in alarm
+    if goes_on and (read := readers.will_read(sys._getframe(), _native.unset_names())):
         _native.rewind_end()               # a program that is to go on must not meet a name that is gone
         _native.rewind_undo()
         alarm["rerun_text"] = f"rewind: {', '.join(read[:3])} would be read again, and nothing keeps the value"

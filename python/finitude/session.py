@@ -31,7 +31,8 @@ class Session:
         self.allowed = []
         self.saved = {}
         self.generators = []          # the program's own, part of every snapshot
-        self.explained_drop = False
+        self.explained_drop = False   # one step that the script dropped is explained
+        self.has_time = False         # the program came to its end by itself: nobody waits for the process to be gone
         self.vanished = set()         # ordinals of optimizers whose gradients became zero
         self.overflowed = set()       # names of optimizer state that an advisory told of
         self.damaged = set()          # ordinals of optimizers whose parameters or state are known to be bad

@@ -13,13 +13,6 @@ bool wants_all = true;      // the Python side wants to be told of every call, n
 std::uint64_t calls = 0;    // before the one under way
 RngState step_rng;
 
-bool accumulates(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  for (Py_ssize_t i = 0; kwnames != nullptr && i < PyTuple_GET_SIZE(kwnames); ++i) {
-    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "accumulate_grad") == 0) return args[nargs + i] == Py_True;
-  }
-  return false;
-}
-
 bool any_bad(PyObject* roots) {
   for (Py_ssize_t i = 0; PyTuple_Check(roots) && i < PyTuple_GET_SIZE(roots); ++i) {
     PyObject* root = PyTuple_GET_ITEM(roots, i);
@@ -65,6 +58,13 @@ PyMethodDef methods[] = {
 };
 
 }  // namespace
+
+bool accumulates(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  for (Py_ssize_t i = 0; kwnames != nullptr && i < PyTuple_GET_SIZE(kwnames); ++i) {
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "accumulate_grad") == 0) return args[nargs + i] == Py_True;
+  }
+  return false;
+}
 
 PyObject* backward_by_hand(Vectorcall plain, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const bool to_leaves = accumulates(args, nargs, kwnames);

@@ -129,16 +129,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   const Metered hook(Piece::kHook);
   Live& l = live();
   PyObject* original = l.original_backward;
-  bool accumulates = false;
-  if (l.on && kwnames != nullptr) {
-    const Py_ssize_t n = PyTuple_GET_SIZE(kwnames);
-    for (Py_ssize_t i = 0; i < n; ++i) {
-      if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "accumulate_grad") == 0) {
-        accumulates = args[nargs + i] == Py_True;
-      }
-    }
-  }
-  if (!accumulates || nargs < 1) {
+  if (!l.on || nargs < 1 || !accumulates(args, nargs, kwnames)) {
     // autograd.grad: not a loss, but what it calls is below the outermost engine call.
     ++l.depth;
     const Metered program(Piece::kProgram);

@@ -121,13 +121,14 @@ def of(row, folder):
     folders = {name: folder / name for name in ("plain", "skip", "warn")}
     plain = unwatched(row, folders["plain"])
     skip = watched(row, folders["skip"], row.policy)
-    warn = watched(row, folders["warn"], "warn") if row.policy == "skip" else None
+    warn = None if row.launcher else watched(row, folders["warn"], "warn")
     finding, is_alarm = finding_of(skip.report)
     if finding is None:
         return {"detected": "no", "vetoed": "by the script", "way": "none", "rerun": "not-run", "verified": "no", "line": "none",
                 "effects": effects(row, plain, skip, warn, folders), "told": skip.told()}
     births = finding.get("births") or []
-    left_out = is_alarm and finding["weights"] == "clean" and finding["action"] in ("the step was left out", "stopped") and is_saved(plain, skip)
+    left_out = is_alarm and finding["weights"] == "clean" and finding["action"] in ("the step was left out", "stopped") and \
+        is_saved(plain, skip)
     rerun = finding if is_alarm else rerun_of(finding["text"])
     return {
         "detected": f"step {finding['step']}, {finding['sink']['kind']}" if is_alarm else f"advisory, step {finding['step']}",

@@ -16,9 +16,9 @@ import rows
 
 PAGE = HERE.parents[1] / "docs" / "compatibility.md"
 BEGIN, END = "<!-- shapes: written by tests/compatibility/page.py -->", "<!-- end of shapes -->"
-# What the frameworks' own tests came to, where they were run: {"date", "versions": {package: version}, "rows": [...]},
-# each row with "shape" and the columns below.
-FRAMEWORKS = HERE.parent / "frameworks" / "results.json"
+# What the frameworks' own tests came to, where they were run: {"date" (optional), "versions": {package: version},
+# "rows": [...]}, each row with "shape" and the columns below.
+FRAMEWORKS = HERE.parent / "frameworks" / "rows.json"
 COLUMNS = ("detected", "vetoed", "way", "verified", "line", "effects")
 HEAD = "| shape | detected | vetoed | second run | bits | birth line | side effects |"
 
@@ -43,7 +43,7 @@ def frameworks():
     found = json.loads(FRAMEWORKS.read_text(encoding="utf-8"))
     versions = ", ".join(f"{name} {version}" for name, version in sorted(found["versions"].items()))
     return [*table("Frameworks", [line_of(row["shape"], {"rerun": "persistent", **row}) for row in found["rows"]]), "",
-            f"Frameworks: run on {found['date']} with {versions}."]
+            f"Frameworks: run{' on ' + found['date'] if 'date' in found else ''} with {versions}."]
 
 
 def body(cells_of):

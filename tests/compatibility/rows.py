@@ -20,7 +20,7 @@ class Row:
     line: str = "right"
     effects: str = "none"            # what a user sees of us besides our words and the step left out
     launcher: tuple = ()             # words in place of the program's path; {program} stands for it. Runs in processes of its own
-    policy: str = "skip"             # of the run that is looked at; a second one is under `warn`, to see what we change
+    policy: str = "skip"             # of the run that is looked at; without a launcher a second one is under `warn`
 
     @property
     def name(self):
@@ -76,8 +76,10 @@ HARD = [
     Row("a step that fails only once", "fails_once", "step 5, loss", way="restart", rerun="transient", verified="no", line="none"),
     Row("the script catches whatever a step raises", "swallows_everything", "step 3, loss"),
     Row("checks the loss before backward and raises", "checks_and_raises", "step 4, loss", way="restart", vetoed="by the script"),
-    Row("checks the loss after backward and leaves the loop", "checks_and_breaks", "advisory, step 6", way="restart", vetoed="by the script"),
-    Row("checks the loss before backward, `continue`", "checks_and_continues", "advisory, step 6", detected="no", way="none", rerun="not-run", verified="no", line="none", vetoed="by the script"),
+    Row("checks the loss after backward and leaves the loop", "checks_and_breaks", "advisory, step 6", way="restart",
+        vetoed="by the script"),
+    Row("checks the loss before backward, `continue`", "checks_and_continues", "no", way="none", rerun="not-run", verified="no", line="none",
+        vetoed="by the script"),
     Row("checks the gradients, `continue`", "checks_after_backward", "advisory, step 6", vetoed="by the script"),
 ]
 
@@ -87,7 +89,8 @@ LAUNCHERS = [
     Row("a script that starts `python child.py`", "starts_children", "step 4, loss", launcher=("{program}",)),
     Row("`torchrun`, two ranks, DDP", "two_ranks", "step 3, loss", way="restart", policy="stop",
         launcher=(PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "{program}")),
-    Row("`python -m cProfile`", "module_level", "step 7, loss", launcher=(PYTHON, "-m", "cProfile", "-o", "/dev/null", "{program}")),
+    Row("`python -m cProfile`", "module_level", "step 7, loss",
+        launcher=(PYTHON, "-m", "cProfile", "-o", "/dev/null", "{program}")),
     Row("a notebook, `%load_ext finitude`", "module_level", "step 7, loss", launcher=("notebook",)),
 ]
 
