@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import pathlib
+import runpy
 import signal
 import subprocess
 import sys
@@ -125,6 +126,12 @@ def plain(folder, *words, env=None):
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode(), None, pathlib.Path(folder))
 
 
+def plain_forked(folder, *words):
+    """The same for a script, forked from the server that has torch imported: quicker."""
+    code, out, err = _server().run(folder, list(map(str, words)), {}, plain=True)
+    return Result(code, out, err, None, pathlib.Path(folder))
+
+
 def _interruptible():
     """Ctrl-C works also where the tests themselves were started in the background of a shell, which ignores it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -155,8 +162,8 @@ class _Server:
                                         stdout=subprocess.PIPE, env=environment(None), text=True)
         atexit.register(self.end)
 
-    def run(self, folder, words, env):
-        order = {"words": words, "folder": str(folder), "env": env}
+    def run(self, folder, words, env, plain=False):
+        order = {"words": words, "folder": str(folder), "env": env, "plain": plain}
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
@@ -223,13 +230,17 @@ def _become(order):
         os.close(opened)
     os.environ.update(order["env"])
     sys.path[0] = order["folder"]   # `python -m finitude` puts the working directory there
-    sys.argv = ["finitude", *order["words"]]
-    sys.orig_argv = [sys.executable, "-m", "finitude", *order["words"]]
+    before = [] if order["plain"] else ["-m", "finitude"]
+    sys.argv = order["words"] if order["plain"] else ["finitude", *order["words"]]
+    sys.orig_argv = [sys.executable, *before, *order["words"]]
 
 
-def _live(words):
+def _live(words, plain):
     """What the interpreter does with the way a program ends."""
     try:
+        if plain:
+            runpy.run_path(words[0], run_name="__main__")
+            return 0
         return finitude.cli.main(words) or 0
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
@@ -261,4 +272,4 @@ if __name__ == "__main__":
     gc.freeze()  # a collection in a child would copy every page of what was imported here
     _order = _serve()
     _become(_order)
-    os._exit(_end(_live(_order["words"])))
+    os._exit(_end(_live(_order["words"], _order["plain"])))

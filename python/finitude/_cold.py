@@ -50,6 +50,8 @@ on_armed = _guard("on_armed")
 on_unit_raised = _guard("on_unit_raised")
 on_scaler_step = _guard("on_scaler_step")
 on_late = _guard("on_late")
+on_hand_begin = _guard("on_hand_begin")
+on_hand_end = _guard("on_hand_end")
 
 
 def on_closure(optimizer, args, kwargs):

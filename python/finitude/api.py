@@ -57,6 +57,7 @@ def watch(model=None, optimizer=None, **options):
         session, owner = Session(config.load(options)), True
         _cold.session = session
         _native.reset()
+        _native.hand_reset()
         install.install()
         notebook.attach(session)
         if session.config.level == "trace":
@@ -69,9 +70,14 @@ def watch(model=None, optimizer=None, **options):
 
 
 def step(closure):
-    """Runs one training step given as a closure; a bad step can then be run again by calling it once more."""
+    """Runs one training step given as a closure; a bad step can then be run again by calling it once more.
+
+    With an optimizer, in the closure or behind it, the closure is part of the step that the optimizer takes. Without one the
+    closure is the step, with the writes to the parameters in it."""
     session = _cold.session
-    return closure() if session is None else session.units.call(closure)
+    if session is None:
+        return closure()
+    return session.units.call(closure) if _native.counters()["optimizers"] else session.hand.run(closure)
 
 
 def save(name, tensor):

@@ -173,6 +173,7 @@ def _watch(home, waiting):
     session.report.place = lambda: _make_directory(home)
     if waiting.forked:
         _native.reset()
+        _native.hand_reset()
     _cold.session = session
     install.install()
     notebook.attach(session)

@@ -196,6 +196,11 @@ class HeldFiles:
         return sorted(set(twice))
 
 
+def written_twice(names):
+    """The words for what `end` gave."""
+    return f"; written twice: {', '.join(names[:8])}" if names else ""
+
+
 def _is_devnull(fd):
     try:
         return os.fstat(fd).st_rdev == os.stat(os.devnull).st_rdev

@@ -7,6 +7,8 @@ run again, so healthy steps pay nothing. Objects are copied one level deep each 
 
 import collections
 import inspect
+import io
+import random
 import sys
 import types
 
@@ -18,6 +20,8 @@ from ._places import is_library
 MAX_OBJECTS, MAX_ELEMENTS = 20_000, 2_000_000
 MAX_BYTES = 256 << 20  # of tensors; what is beyond is watched by a checksum, and named if it was written twice
 PLAIN = (int, float, complex, str, bytes, type(None), type, types.ModuleType, torch.dtype, torch.device)
+ONE_WAY = (("socket", "socket"), ("queue", "Queue"), ("_queue", "SimpleQueue"), ("multiprocessing.queues", "Queue"),
+           ("multiprocessing.queues", "SimpleQueue"), ("multiprocessing.connection", "_ConnectionBase"))
 CONTAINERS = (list, dict, set, bytearray, collections.deque)
 OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
 
@@ -34,6 +38,9 @@ class Ledger:
 
     def __init__(self, frame, owned=(), left_alone=()):
         self._copies, self._tensors = [], []   # functions that put back; (name, tensor, checksum, copy or None)
+        self.one_way = []                      # names of what gives each thing once
+        self._versions = []                    # of those tensors
+        self._generators = []                  # the same, for random numbers of the program's own and numpy's arrays
         self._seen = {id(x) for x in (*owned, *left_alone)}
         self._kept = [*owned, *left_alone]     # ids are those of living objects
         self._elements = self._bytes = 0
@@ -65,6 +72,12 @@ class Ledger:
         self._seen.add(id(it))
         self._kept.append(it)
         kind = type(it)
+        if _is_one_way(it):
+            self.one_way.append(name)
+            return
+        if (restore := _random_or_array(it, self)) is not None:
+            self._generators.append(restore)
+            return
         if isinstance(it, torch.Tensor):
             if it._version > 0:  # written in place at some time; by this window too, if the second run is to do it again
                 self._tensor(it, name)
@@ -125,10 +138,23 @@ class Ledger:
         fits = self._bytes + size_bytes <= MAX_BYTES
         self._bytes += size_bytes if fits else 0
         self._tensors.append((name, tensor, _native.checksum(tensor), tensor.detach().clone() if fits else None))
+        self._versions.append(tensor._version)
+
+    def ruined(self):
+        """Names of tensors that the step writes in place, and that its first run had left non-finite: the second began
+        with other values than the first."""
+        return [name for (name, tensor, _, copy), version in zip(self._tensors, self._versions)
+                if tensor._version != version and copy is not None and not _native.is_finite(copy)]
+
+    def mend(self):
+        """Tensors that are not finite any more as they were."""
+        for _, tensor, _, copy in self._tensors:
+            if copy is not None and not _native.is_finite(tensor) and _native.is_finite(copy):
+                tensor.data.copy_(copy)
 
     def put_back(self):
         """Everything as it was. Returns the names of tensors that were written and are too large to have a copy of."""
-        for restore in self._copies:
+        for restore in (*self._copies, *self._generators):
             restore()
         lost = []
         for name, tensor, checksum, copy in self._tensors:
@@ -139,6 +165,38 @@ class Ledger:
             else:
                 tensor.data.copy_(copy)
         return lost
+
+
+def _is_one_way(it):
+    """What was read from it cannot be read again: a socket, a pipe, a queue between threads or processes."""
+    if isinstance(it, io.IOBase):
+        return not it.closed and it.readable() and not it.seekable()
+    kinds = [(sys.modules.get(module), name) for module, name in ONE_WAY]
+    return any(module is not None and isinstance(it, getattr(module, name)) for module, name in kinds)
+
+
+def _random_or_array(it, ledger):
+    """A function that puts a random generator or a numpy array back, or None for anything else."""
+    if isinstance(it, random.Random):
+        state = it.getstate()
+        return lambda: it.setstate(state)
+    if isinstance(it, torch.Generator):
+        state = it.get_state()
+        return lambda: it.set_state(state)
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    if isinstance(it, numpy.random.Generator):
+        bits, state = it.bit_generator, it.bit_generator.state
+        return lambda: setattr(bits, "state", state)
+    if isinstance(it, numpy.random.RandomState):
+        state = it.get_state()
+        return lambda: it.set_state(state)
+    if not isinstance(it, numpy.ndarray) or not it.flags.writeable or ledger._bytes + it.nbytes > MAX_BYTES:
+        return None
+    ledger._bytes += it.nbytes
+    copy = it.copy()
+    return lambda: numpy.copyto(it, copy)
 
 
 def _update(names, figures):

@@ -52,6 +52,7 @@ class Report:
         self.script, self.command = script, command
         self.alarms, self.advisories, self.not_watched = [], [], []
         self.alarms_left_out = 0
+        self.steps_by_hand = 0        # of a program without an optimizer
         self.trace_ops = None
         self.directory = None
         self.place = None             # makes the directory, where this process is one of several of a run
@@ -75,6 +76,7 @@ class Report:
 
     def _own_document(self):
         c = _native.counters()
+        c["steps"] += self.steps_by_hand
         outcome, reason = "clean", ""
         if self.alarms:
             outcome = "alarm"

@@ -15,16 +15,17 @@ ENVIRONMENT = "FINITUDE_RESTART"
 TOGETHER = "one rank alone cannot run a step again that exchanges values with others; with --level trace every step is recorded"
 
 
-def run(session, alarm, expected, where="window"):
+def run(session, alarm, expected, where="window", hand=None):
     """Starts the same program again in a second process, armed at the alarm's step, and takes over what it found.
 
     where the bad value is, as in Session.act. "earlier": the alarm's step becomes the one where it was made.
+    hand: of a program without an optimizer, the engine call whose loss is bad.
     """
     start = session.start
     if ranks.several():
         alarm["rerun_text"] = TOGETHER
         if session.member and start is not None and not alarm["harmless"]:
-            _leave_order(session, {**_order(start, alarm, expected, where), "ranks": ranks.world()[1]})
+            _leave_order(session, {**_order(start, alarm, expected, where, hand), "ranks": ranks.world()[1]})
         return False
     if start is None or start.command is None:
         why = "the program cannot be started again from here; run it under `finitude run`, or with --level trace" \
@@ -39,13 +40,14 @@ def run(session, alarm, expected, where="window"):
         except second.NoCheckpoint as e:
             remark = f"{e}, so it was run from its start"
     # From a checkpoint on it is not known before which step is to be recorded.
-    folder = capsule.folder_for(session, alarm) if capsule.wanted(session) and not resumed else None
+    recorded = capsule.wanted(session) and not resumed and "advisory" not in alarm
+    folder = capsule.folder_for(session, alarm) if recorded else None
     directory = second.scratch_outside(start.cwd)
     try:
         order = os.path.join(directory, "order.json")
         result = os.path.join(directory, "result.json")
         with open(order, "w", encoding="utf-8") as f:
-            json.dump({**_order(start, alarm, expected, where), "result": result, "resumed": resumed, "alarm": safe(alarm),
+            json.dump({**_order(start, alarm, expected, where, hand), "result": result, "resumed": resumed, "alarm": safe(alarm),
                        "capsule": folder and os.path.abspath(folder)}, f)
         environment = {**os.environ, **ranks.alone(), ENVIRONMENT: order}
         if start.hash_seed is not None:
@@ -70,10 +72,10 @@ def run(session, alarm, expected, where="window"):
     return True
 
 
-def _order(start, alarm, expected, where):
+def _order(start, alarm, expected, where, hand):
     """What a second process needs to know to come to the same step and to tell whether it is the same."""
     return {
-        "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "written": where == "written",
+        "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "hand": hand, "written": where == "written",
         "swallowed": where == "swallowed",
         "first": max(0, alarm["step"] - _native.ROTATION - 1) if where == "earlier" else alarm["step"],
         "expected": expected, "seeds": start.seeds, "threads": torch.get_num_threads(),
@@ -116,6 +118,10 @@ class Target:
             _native.trace_start()
             _native.set_trace_level(True)
             return
+        if (hand := self.order.get("hand")) is not None:
+            if hand == 0:
+                self._record_by_hand(session)
+            return
         if self.order["first"] == 0:
             _native.trace_start()
             self.on_armed()
@@ -129,6 +135,29 @@ class Target:
         """The traced step begins: code that was compiled in the first process runs op by op from here."""
         if self.order["compiled"]:
             torch.compiler.set_stance("force_eager")
+
+    def hand_begins(self, session, roots):
+        """An engine call of a program without an optimizer."""
+        wanted = self.order.get("hand")
+        if wanted is None:
+            return
+        call, resumed = _native.hand_calls(), self.order.get("resumed")
+        if resumed and all(not isinstance(r, torch.Tensor) or _native.is_finite(r) for r in roots):
+            _native.trace_clear()
+        elif call + 1 == wanted and not resumed:
+            self._record_by_hand(session)
+        elif call == wanted or resumed:
+            sums, found = session.hand.explained(roots)
+            capsule.stop(None)
+            same = sums == self.order["expected"]["losses"] and \
+                _native.checksum(torch.get_rng_state()) == self.order["expected"]["generator"]
+            self._write(same, found, bool(sums))
+
+    def _record_by_hand(self, session):
+        _native.trace_start()
+        if self.order.get("capsule"):
+            _native.tape_start(capsule.limit(session))
+        self.on_armed()
 
     def _is_mine(self, optimizer, after=0):
         window = _native.window(optimizer)
@@ -181,6 +210,11 @@ class Target:
         now = findings.fingerprint(optimizer)
         verified = written_at is not None or all(now[key] == value for key, value in expected.items() if value is not None)
         found = findings.analyse(session, optimizer, sinks, swallowed=self.order["swallowed"])
+        self._write(verified, found, bool(found["births"]), written_at)
+
+    def _write(self, verified, found, failed_again, written_at=None):
+        """The result, and the end of this process. failed_again: something came out that is not finite."""
+        self.finished = True
         if found["births"]:
             intake.name_loop_line(found["births"][0])
         where = "on all ranks" if self.order.get("ranks") else "in a second process"
@@ -189,7 +223,7 @@ class Target:
             verdict, text = "persistent", f"the program was {way}; step {written_at} of the optimizer wrote it again"
         elif verified:
             verdict, text = "persistent", f"the program was {way}; loss and gradients came out with the same bits"
-        elif found["births"]:
+        elif failed_again:
             verdict = "persistent" if self.order["compiled"] else "order-dependent"
             text = f"{way}; it failed again, with other bits"
         elif self.order["compiled"]:

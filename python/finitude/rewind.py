@@ -8,9 +8,9 @@ import sys
 
 import torch
 
-from . import _native, capsule, compat, discover, findings
+from . import _native, capsule, compat, discover, findings, readers
 from . import sinks as sinks_of
-from .files import HeldFiles
+from .files import HeldFiles, written_twice
 from .heap import Ledger
 from .quiet import Quiet
 
@@ -56,10 +56,19 @@ def begin(session, optimizer, alarm, sinks, tries=0, expected=None):
     expected = expected or findings.fingerprint(optimizer)
     held = [(kind, name, tensor.clone() if tensor is not None else None) for kind, name, tensor in sinks]
     ledger = Ledger(sys._getframe(), params, sinks_of.watched_optimizers())
+    if ledger.one_way:
+        findings.passed_over(alarm, f"{way}: what was read from {', '.join(ledger.one_way[:3])} cannot be read again")
+        return False
     grads = [(p, p.grad) for p in params]
     why = _native.rewind_begin()
     if why is not None:
         findings.passed_over(alarm, f"{way}: {why}")
+        return False
+    goes_on = session.config.on_alarm != "stop" or "advisory" in alarm
+    if goes_on and (read := readers.will_read(sys._getframe(), _native.unset_names())):
+        _native.rewind_end()               # a program that is to go on must not meet a name that is gone
+        _native.rewind_undo()
+        findings.passed_over(alarm, f"{way}: {', '.join(read[:3])} would be read again, and nothing keeps the value")
         return False
     session.holds.hold([sharing for o in stepping for sharing in discover.sharing(o)])
     session.holds.hold_scaler(session.scaler)
@@ -107,6 +116,8 @@ def end(session, optimizer, pending):
         why = "another optimizer stepped first"
     if why is None and not same and not eager:
         why = "loss or gradients came out with other bits"
+    if why is None and (ruined := pending["ledger"].ruined()):
+        why = f"the step writes {', '.join(ruined[:3])} in place, and its first run had left it non-finite"
     lost = pending["ledger"].put_back()
     session.holds.release()  # of the optimizers whose steps are applied; the policy holds anew what is this one's
     if why is not None:
@@ -118,14 +129,14 @@ def end(session, optimizer, pending):
                 begin(session, optimizer, alarm, pending["sinks"], 1, pending["expected"]):
             session.pending["twice"] = twice
             return "again"
-        alarm["rerun_text"] += _written_twice(twice)
+        alarm["rerun_text"] += written_twice(twice)
         _trace_on_as_before(session)
         return False
     passed_over = alarm["rerun_text"]
     alarm["rerun_by"], alarm["rerun_verified"] = pending["way"], same
     back = f"rewound over the step of {pending['over']}, which was undone and taken again, " if pending["over"] else \
         "rewound to where another optimizer stepped last " if pending["way"] == "jump" else "rewound "
-    alarm["rerun_text"] = back + "and run again in place" + (", eagerly instead of compiled" if eager else "") + _written_twice(twice)
+    alarm["rerun_text"] = back + "and run again in place" + (", eagerly instead of compiled" if eager else "") + written_twice(twice)
     if not same and not failed_again:
         alarm["rerun"] = "order-dependent"
         alarm["rerun_text"] += f"; the step came out finite: {ONLY_COMPILED}"
@@ -143,10 +154,6 @@ def end(session, optimizer, pending):
     if lost:
         alarm["rerun_text"] += f"; it also wrote a second time, and this could not be put back: {', '.join(lost[:8])}"
     return True
-
-
-def _written_twice(names):
-    return f"; written twice: {', '.join(names[:8])}" if names else ""
 
 
 def _as_before_second_run(optimizer, pending):
@@ -175,5 +182,5 @@ def abandon(session):
     twice = pending["twice"] + pending["files"].end()
     pending["quiet"].end()
     compat.end_eager(pending["eager"])
-    findings.passed_over(pending["alarm"], f"{pending['way']}: the second run did not come back to this step" + _written_twice(twice))
+    findings.passed_over(pending["alarm"], f"{pending['way']}: the second run did not come back to this step" + written_twice(twice))
     return pending

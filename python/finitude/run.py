@@ -196,6 +196,7 @@ def _end(session, ended):
             session.program_raised(ended.error or ended.exit)
             if session.target is None and not isinstance(ended.error, KeyboardInterrupt):
                 _explain_ranks(session)
+        session.has_time = ended.error is None
         session.end()
     except (KeyboardInterrupt, SystemExit):
         raise

@@ -5,7 +5,8 @@ import sys
 
 import torch
 
-from . import _native, capsule, damage, discover, findings, guard, intake, late, ranks, recall, restart, rewind, scaling
+from . import _native, byhand, capsule, damage, discover, dropped, findings, guard, intake, late, ranks, recall, restart, rewind
+from . import scaling
 from . import sinks as sinks_of
 from .errors import NonFiniteError
 from .hold import Holds
@@ -24,6 +25,7 @@ class Session:
         self.target = target          # set in a second process: the step it is to explain
         self.holds = Holds()
         self.units = Units(self)
+        self.hand = byhand.ByHand(self)  # of a program without an optimizer
         self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
         self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips)
         self.second_runs = _native.SecondRuns(config.on_alarm)
@@ -33,6 +35,8 @@ class Session:
         self.allowed = []
         self.saved = {}
         self.generators = []          # the program's own, part of every snapshot
+        self.explained_drop = False   # one step that the script dropped is explained
+        self.has_time = False         # the program came to its end by itself: nobody waits for the process to be gone
         self.vanished = set()         # ordinals of optimizers whose gradients became zero
         self.overflowed = set()       # names of optimizer state that an advisory told of
         self.damaged = set()          # ordinals of optimizers whose parameters or state are known to be bad
@@ -122,6 +126,13 @@ class Session:
     def on_backward(self, _):
         self.holds.release()
 
+    def on_hand_begin(self, roots, inputs, to_leaves):
+        """An engine call of a program that has no optimizer."""
+        return self.hand.begin(roots, inputs or (), to_leaves)
+
+    def on_hand_end(self, result):
+        return self.hand.end(result)
+
     def on_scaler_skip(self, optimizer):
         recall.leave_at(self, optimizer)
         scaling.skipped_once(self, optimizer)
@@ -161,6 +172,8 @@ class Session:
                 _native.add_handled(1)
                 self.advise("handled-by-script", window["step"],
                             "gradients that were not finite after backward were zeroed, replaced or dropped by the script")
+            if not window["on_device"] and dropped.begin(self, optimizer, window):
+                return "again"
             _native.consume_losses(optimizer)
             return None
         return self._on_bad_window(optimizer, window, verdict)
@@ -283,6 +296,8 @@ class Session:
         _native.consume_losses(optimizer)
         if verdict == "again":
             return verdict
+        if "advisory" in alarm["alarm"]:
+            return dropped.end(self, alarm["alarm"], verdict)
         if not verdict:
             restart.run(self, alarm["alarm"], alarm["expected"])
         return self._conclude(optimizer, alarm["alarm"])
@@ -380,7 +395,8 @@ class Session:
         pending = rewind.abandon(self)
         alarm = pending["alarm"]
         restart.run(self, alarm, pending["expected"])
-        alarm.pop("optimizer_ordinal", None)
+        for inner in ("optimizer_ordinal", "advisory"):
+            alarm.pop(inner, None)
         alarm["action"] = "stopped"
         self.report.add_alarm(alarm)
         self.teller.tell(alarm)
@@ -408,23 +424,13 @@ class Session:
             self.target.program_ended(self, None)
             return
         late.finish(self)
-        dropped = False
-        for optimizer in sinks_of.watched_optimizers():
-            if not self.report.alarms and any(m >= BAD for m in _native.window(optimizer)["marks"]):
-                _native.add_handled(1)
-                self.advise("handled-by-script", _native.window(optimizer)["step"],
-                             "gradients that were not finite after backward were never applied")
-                dropped = True
-                break
+        dropped.at_end(self, self.hand.finish())
         if wanted := _native.undo_shortfall():
             self.report.not_watched.append(f"steps that could be undone: copies take {-(-wanted >> 20)} MB, "
                                            f"--undo-mb gives {self.config.undo_mb}")
         for allowance in self.allowed:
             if not allowance.used:
                 self.report.not_watched.append(f"unused allowance {allowance.describe()}")
-        for _ in _native.pending_bad_losses() if not dropped else ():
-            _native.add_handled(1)
-            self.advise("handled-by-script", _native.counters()["steps"], "a loss that was not finite was never applied")
         if self.config.level == "trace" and self.report.trace_ops is None and self.config.report:
             self.report.trace_ops = findings.last_ops()
         if self.member and not self.report.worth_writing():

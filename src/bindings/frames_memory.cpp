@@ -23,8 +23,7 @@ PyObject* lost_value() {
                            {0, nullptr}};
     PyType_Spec spec{"finitude.lost", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, slots};
     PyObject* type = PyType_FromSpec(&spec);
-    PyObject* made =
-        type == nullptr ? nullptr : PyObject_New(PyObject, reinterpret_cast<PyTypeObject*>(type));
+    PyObject* made = type == nullptr ? nullptr : PyObject_New(PyObject, reinterpret_cast<PyTypeObject*>(type));
     if (made == nullptr) PyErr_Clear();
     return made;
   }();
@@ -367,6 +366,7 @@ void FrameMemory::put(const FrameState& state, RawFrame* frame, std::vector<std:
     if (state.stack[i].object == nullptr || is_exit_slot) continue;
     PyObject* object = put_value(state.stack[i], stack[i], &lost);
     if (object != nullptr) put_slot(&stack[i], object);
+    shorten(object, state.stack[i].size);
   }
   for (int i = 0; i < state.info->fast_count; ++i) {
     PyObject** variable = variable_at(frame, state.info->code, i);
@@ -421,8 +421,7 @@ void FrameMemory::put_names(const FrameState& state, PyObject* dict, std::vector
     PyObject* object = put_value(entry.value, live, &lost);
     if (lost) unset->push_back(text_of(entry.name));
     if (object == live) continue;
-    Py_XINCREF(live);
-    keeper.discard(live);
+    keeper.discard(Py_XNewRef(live));
     if (object != nullptr) {
       PyObject* held = object;
       put_slot(&held, object);
@@ -437,9 +436,7 @@ void FrameMemory::put_names(const FrameState& state, PyObject* dict, std::vector
   for (Py_ssize_t i = 0; known != nullptr && now != nullptr && i < PyList_GET_SIZE(now); ++i) {
     PyObject* name = PyList_GET_ITEM(now, i);
     if (is_dunder(name) || PySet_Contains(known, name) != 0) continue;
-    PyObject* live = PyDict_GetItemWithError(dict, name);
-    Py_XINCREF(live);
-    keeper.discard(live);
+    keeper.discard(Py_XNewRef(PyDict_GetItemWithError(dict, name)));
     PyDict_DelItem(dict, name);
   }
   PyErr_Clear();

@@ -239,10 +239,10 @@ void Keeper::keep_new(PyObject* object, Value* value) {
       case TypeClass::kBuiltin: strong = builtin_is_plain(object), weak = !strong; break;
       case TypeClass::kTensor:
         value->size = 0;  // asked about again at every take: what a tensor is part of changes
-        strong = tensor_may_stay(object), weak = !strong;
+        strong = value_may_stay(object), weak = !strong;
         if (weak && make_stand_in != nullptr) value->stand_in = make_stand_in(object, context);
         break;
-      case TypeClass::kWeak: weak = true; break;
+      case TypeClass::kWeak: strong = value_may_stay(object), weak = !strong; break;
       case TypeClass::kContainer: strong = look_into(object, value); break;
       case TypeClass::kOpaque:
         value->held = Held::kInPlace;
@@ -302,6 +302,11 @@ PyObject* recall(const Value& value, PyObject* live) {
                      value.marks == reinterpret_cast<std::uintptr_t>(Py_TYPE(live)) ? live : nullptr;
     default: return nullptr;
   }
+}
+
+void shorten(PyObject* list, Py_ssize_t size) {
+  if (list == nullptr || !PyList_CheckExact(list) || size < 0 || PyList_GET_SIZE(list) <= size) return;
+  if (PyList_SetSlice(list, size, PyList_GET_SIZE(list), nullptr) != 0) PyErr_Clear();
 }
 
 }  // namespace finitude::bindings

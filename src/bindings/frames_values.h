@@ -60,8 +60,8 @@ struct Settled {
 // Of a value as just remembered. Iterators move, containers and tensors change: those are never settled.
 Settled settled(const Value& value);
 
-// Asked for every tensor: may the snapshot keep it alive? Must not run Python code.
-using KeepStrong = bool (*)(PyObject* tensor, void* context);
+// Asked for every tensor and every object that could be kept weakly: may the snapshot keep it alive? Must not run Python code.
+using KeepStrong = bool (*)(PyObject* object, void* context);
 
 // Asked for every tensor kept weakly: a cheap equal that keeps nothing large alive (new reference), or null.
 using MakeStandIn = PyObject* (*)(PyObject* tensor, void* context);
@@ -94,8 +94,8 @@ class Keeper {
  private:
   void keep_new(PyObject* object, Value* value);
   bool look_into(PyObject* object, Value* value);
-  bool tensor_may_stay(PyObject* tensor) const {
-    return keep_strong != nullptr && keep_strong(tensor, context);
+  bool value_may_stay(PyObject* object) const {
+    return keep_strong != nullptr && keep_strong(object, context);
   }
 
   std::vector<PyObject*> dropped_;
@@ -104,5 +104,8 @@ class Keeper {
 // The remembered object, borrowed, or null when it is gone. `live` is what stands in its place now: a
 // container that could not be referenced is recognised only there.
 PyObject* recall(const Value& value, PyObject* live);
+
+// A list (a comprehension's lies nowhere but on the stack) as long as it was: what was added to it is added again.
+void shorten(PyObject* list, Py_ssize_t size);
 
 }  // namespace finitude::bindings

@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "bindings/guard_torch.h"
+#include "bindings/hand_torch.h"
 #include "bindings/jump_torch.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
@@ -126,20 +127,11 @@ bool is_found_inf(PyObject* optimizer) {
 }
 
 // torch.autograd._engine_run_backward(tensors, grad_tensors, retain, create, inputs, allow_unreachable=, accumulate_grad=)
-PyObject* engine_run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Metered hook(Piece::kHook);
   Live& l = live();
   PyObject* original = l.original_backward;
-  bool accumulates = false;
-  if (l.on && kwnames != nullptr) {
-    const Py_ssize_t n = PyTuple_GET_SIZE(kwnames);
-    for (Py_ssize_t i = 0; i < n; ++i) {
-      if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "accumulate_grad") == 0) {
-        accumulates = args[nargs + i] == Py_True;
-      }
-    }
-  }
-  if (!accumulates || nargs < 1) {
+  if (!l.on || nargs < 1 || !accumulates(args, nargs, kwnames)) {
     // autograd.grad: not a loss, but what it calls is below the outermost engine call.
     ++l.depth;
     const Metered program(Piece::kProgram);
@@ -173,6 +165,12 @@ PyObject* engine_run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs
   --l.depth;
   if (outermost && result != nullptr) after_backward();
   return result;
+}
+
+PyObject* engine_run_backward(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  const Live& l = live();
+  return l.on && l.depth == 0 && l.optimizers.empty() ? backward_by_hand(&run_backward, args, nargs, kwnames)
+                                                      : run_backward(self, args, nargs, kwnames);
 }
 
 // The step is not taken: counted, and its window closed.
@@ -391,6 +389,7 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   record_step(*entry, {}, entry->lr, record::kStepScalerSkip);
   PyObject* r = call_cold("on_scaler_step", args[1], args[0], Py_True);
   close_window(*entry);
+  snapshot_window(*entry);
   if (r == nullptr) Py_CLEAR(result);
   Py_XDECREF(r);
   return result;

@@ -6,6 +6,7 @@
 
 #include "bindings/core_python.h"
 #include "bindings/guard_torch.h"
+#include "bindings/hand_torch.h"
 #include "bindings/device_python.h"
 #include "bindings/jump_torch.h"
 #include "bindings/live_torch.h"
@@ -298,6 +299,7 @@ PYBIND11_MODULE(_native, m) {
   PyModule_AddFunctions(m.ptr(), live_methods());
   PyModule_AddFunctions(m.ptr(), guard_methods());
   PyModule_AddFunctions(m.ptr(), rewind_methods());
+  PyModule_AddFunctions(m.ptr(), hand_methods());
   PyModule_AddFunctions(m.ptr(), stack_methods());
   PyModule_AddFunctions(m.ptr(), meter_methods());
   PyModule_AddFunctions(m.ptr(), piece_methods());

@@ -3,6 +3,7 @@
 #include <Python.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 
@@ -20,18 +21,38 @@ constexpr std::size_t kStrongBytes = 48u << 20;
 
 struct Budget { std::size_t left = kStrongBytes; };
 
+bool fits(std::size_t size_bytes, void* context) {
+  auto* budget = static_cast<Budget*>(context);
+  if (size_bytes > budget->left) return false;
+  budget->left -= size_bytes;
+  return true;
+}
+
+// The bytes of a numpy array that holds nothing but numbers, else nothing.
+std::optional<std::size_t> bytes_of_array(PyObject* object) {
+  if (std::string_view(Py_TYPE(object)->tp_name) != "numpy.ndarray") return std::nullopt;
+  Py_buffer view;
+  if (PyObject_GetBuffer(object, &view, PyBUF_FULL_RO) != 0) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  const bool plain = view.format == nullptr || std::string_view(view.format).find('O') == std::string_view::npos;
+  const auto size_bytes = static_cast<std::size_t>(view.len);
+  PyBuffer_Release(&view);
+  return plain ? std::optional(size_bytes) : std::nullopt;
+}
+
 // Leaf data (a batch fetched ahead) is kept; activations are not, so that no peak moves.
 bool keep_strong(PyObject* object, void* context) {
-  if (!THPVariable_Check(object)) return false;
+  if (!THPVariable_Check(object)) {
+    const auto size_bytes = bytes_of_array(object);
+    return size_bytes && fits(*size_bytes, context);
+  }
   const at::Tensor& t = THPVariable_Unpack(object);
   if (t.requires_grad() || t.grad_fn()) return false;
   observe::TensorView v;
   if (!observe::view_of(*t.unsafeGetTensorImpl(), &v)) return false;
-  auto* budget = static_cast<Budget*>(context);
-  const auto size_bytes = static_cast<std::size_t>(v.storage->nbytes());
-  if (size_bytes > budget->left) return false;
-  budget->left -= size_bytes;
-  return true;
+  return fits(static_cast<std::size_t>(v.storage->nbytes()), context);
 }
 
 // A loss is read again by what follows the step (print, loss.item()). Its value is a few bytes; its graph is not kept.

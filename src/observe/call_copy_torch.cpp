@@ -89,8 +89,7 @@ HeldCall::Tensor HeldCall::hold(const at::Tensor& t, bool copy_now) {
   TensorView v;
   if (!t.defined()) return held;
   held.impl = t.unsafeGetTensorImpl();
-  if (!ok_ || !view_of(*t.unsafeGetTensorImpl(), &v) || t.is_conj() || t.is_neg() ||
-      t.key_set().has(c10::DispatchKey::FuncTorchBatched)) {  // with a dimension that the call does not know of
+  if (!ok_ || !view_of(*t.unsafeGetTensorImpl(), &v) || t.is_conj() || t.is_neg() || v.batched) {
     ok_ = false;
     return held;
   }
@@ -147,6 +146,7 @@ at::Tensor HeldCall::copy_of(const Tensor& held) {
 }
 
 std::shared_ptr<CapturedCall> HeldCall::finish(const std::string& op, const char* overload, std::size_t* size_bytes) {
+  if (!ok_) return nullptr;  // and some tensor is held by nothing
   auto call = std::make_shared<CapturedCall>();
   for (Arg& arg : args_) {
     if (arg.kind == Arg::kValue) {

@@ -33,7 +33,7 @@ sense::DType dtype_of(caffe2::TypeMeta meta) noexcept {
 namespace {
 
 // What torch.func's grad and vmap put around a tensor, taken off: the values are those of the innermost one.
-const c10::TensorImpl& unwrapped(const c10::TensorImpl& impl) noexcept {
+const c10::TensorImpl& unwrapped(const c10::TensorImpl& impl, bool* batched) noexcept {
   const c10::TensorImpl* at = &impl;
   for (int depth = 0; depth < 16; ++depth) {
     const at::Tensor* inner = nullptr;
@@ -41,6 +41,7 @@ const c10::TensorImpl& unwrapped(const c10::TensorImpl& impl) noexcept {
       inner = &static_cast<const at::functorch::TensorWrapper*>(at)->value();
     } else if (at->key_set().has(c10::DispatchKey::FuncTorchBatched)) {
       inner = &static_cast<const at::functorch::BatchedTensorImpl*>(at)->value();
+      *batched = true;
     }
     if (inner == nullptr || !inner->defined()) break;
     at = inner->unsafeGetTensorImpl();
@@ -51,7 +52,8 @@ const c10::TensorImpl& unwrapped(const c10::TensorImpl& impl) noexcept {
 }  // namespace
 
 bool view_of(const c10::TensorImpl& outer, TensorView* view) noexcept {
-  const c10::TensorImpl& impl = unwrapped(outer);
+  view->batched = false;
+  const c10::TensorImpl& impl = unwrapped(outer, &view->batched);
   // Only plain strided CPU tensors. has_any over wrapper keys: a Python tensor has no values of its own.
   static const c10::DispatchKeySet kWrappers = c10::DispatchKeySet(
       {c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,

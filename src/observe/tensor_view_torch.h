@@ -17,6 +17,7 @@ struct TensorView {
   c10::IntArrayRef sizes, strides;
   std::int64_t numel = 0;
   bool contiguous = false;
+  bool batched = false;         // vmap hides a dimension of it from whoever calls an op
 };
 
 // By value: toScalarType is not const in every supported torch.

@@ -20,6 +20,7 @@ constexpr std::size_t kMaxCaptures = 512;
 // What this thread is inside of, as ids of the trace of `open_generation`.
 thread_local std::vector<record::OpId> open_ops;
 thread_local std::vector<record::OpId> open_nodes;
+thread_local std::vector<record::OpId> open_functions;   // that may run the program's own Python code
 thread_local std::uint64_t open_generation = 0;
 thread_local bool inside = false;                        // our own work must not be observed
 
@@ -220,9 +221,11 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   if (const std::uint64_t generation = sink_.generation(); open_generation != generation) {
     open_ops.clear();
     open_nodes.clear();
+    open_functions.clear();
     open_generation = generation;
   }
-  const bool top = open_ops.empty() || (!open_nodes.empty() && open_ops.back() == open_nodes.back());
+  const auto innermost = [](const std::vector<record::OpId>& some) { return !some.empty() && open_ops.back() == some.back(); };
+  const bool top = open_ops.empty() || innermost(open_nodes) || innermost(open_functions);
   std::uint32_t stack = record::kNone;
   if (top && !is_node) {
     stack = intern_stack();
@@ -312,6 +315,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   if (!context->token || context->token.generation != open_generation) return nullptr;
   open_ops.push_back(context->token.op);
   if (is_node) open_nodes.push_back(context->token.op);
+  else if (!says_what_it_writes) open_functions.push_back(context->token.op);
   return context;
 }
 
@@ -341,6 +345,7 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   if (context->token.generation == open_generation) {
     while (!open_ops.empty() && open_ops.back() >= id) open_ops.pop_back();
     while (!open_nodes.empty() && open_nodes.back() >= id) open_nodes.pop_back();
+    while (!open_functions.empty() && open_functions.back() >= id) open_functions.pop_back();
   }
   const OpInfo& info = *context->info;
   // What lies in full traces is not held, so that its address may be used again: nothing is known of it. Nor is it of

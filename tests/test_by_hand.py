@@ -1,0 +1,120 @@
+"""Programs without an optimizer: a step is an engine call followed by writes to its leaves, or what finitude.step says."""
+
+import textwrap
+
+import pytest
+
+import helpers
+
+LOOP = """
+import torch
+torch.manual_seed(0)
+w = torch.randn(3, requires_grad=True)
+momentum = torch.zeros(3)
+for i in range(8):
+    x = torch.rand(4, 3) + 0.5
+    if i == BAD:
+        x[2] = 0
+    loss = (1 / x.sum(1) * (x @ w)).pow(2).mean()
+    GUARD
+    UPDATE
+    print(i, bool(w.isfinite().all()), bool(momentum.isfinite().all()))
+"""
+UPDATES = {
+    "backward": "loss.backward()\nwith torch.no_grad():\n    w -= 0.1 * w.grad\n    w.grad.zero_()",
+    "data": "w.grad = None\nloss.backward()\nw.data -= 0.1 * w.grad",
+    "grad": "g, = torch.autograd.grad(loss, [w])\nwith torch.no_grad():\n    momentum.mul_(0.9).add_(g)\n    w.sub_(momentum, alpha=0.1)",
+}
+BIRTH = "loss = (1 / x.sum(1) * (x @ w)).pow(2).mean()"
+
+
+def script(update, bad=4, guard="pass"):
+    return LOOP.replace("BAD", str(bad)).replace("GUARD", guard).replace("    UPDATE", textwrap.indent(UPDATES[update], "    "))
+
+
+@pytest.mark.parametrize("update", UPDATES)
+def test_a_healthy_program_is_watched_and_trains_to_the_same_bits(tmp_path, update):
+    text = script(update, bad=None) + "print(w.tolist())\n"
+    run = helpers.run(tmp_path, text)
+    run.assert_silent()
+    assert run.watched["steps"] == 8 and run.out == helpers.plain_forked(tmp_path, tmp_path / "train.py").out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("update", UPDATES)
+def test_a_bad_step_is_left_out_and_explained(tmp_path, update):
+    run = helpers.run(tmp_path, script(update), "--on-alarm", "skip")
+    alarm = run.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun"]) == (4, "loss", "clean", "persistent"), run.told()
+    assert alarm["rerun_by"] == "restart" and alarm["rerun_verified"] and alarm["births"][0]["source"] == BIRTH, alarm
+    assert run.code == 0 and run.out == "".join(f"{i} True True\n" for i in range(8)), run.told()
+
+
+@pytest.mark.parametrize("update", UPDATES)
+def test_raise_comes_out_of_the_next_call_and_the_weights_are_put_back(tmp_path, update):
+    run = helpers.run(tmp_path, script(update), "--on-alarm", "raise")
+    alarm = run.the_alarm()
+    assert run.code == 1 and "NonFiniteError: step 4" in run.err and run.out.count("\n") == 5, run.told()
+    assert (alarm["weights"], alarm["rerun_by"]) == ("clean", "none")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("update", UPDATES)
+def test_warn_changes_nothing(tmp_path, update):
+    run = helpers.run(tmp_path, script(update), "--on-alarm", "warn")
+    assert run.out == helpers.plain_forked(tmp_path, tmp_path / "train.py").out and run.the_alarm()["step"] == 4, run.told()
+
+
+def test_a_program_that_drops_the_step_itself_is_left_alone(tmp_path):
+    guarded = UPDATES["grad"].replace("with torch", "if not g.isfinite().all(): continue\nwith torch")
+    text = LOOP.replace("BAD", "4").replace("GUARD", "pass").replace("    UPDATE", textwrap.indent(guarded, "    "))
+    run = helpers.run(tmp_path, text)
+    assert run.code == 0 and not run.alarms and run.watched["handled_by_script"] == 1, run.told()
+    assert run.out == "".join(f"{i} True True\n" for i in range(8) if i != 4)
+
+
+def test_a_program_that_only_looks_at_gradients_is_not_training(tmp_path):
+    run = helpers.run(tmp_path, """
+        import torch
+        x = torch.zeros(3, requires_grad=True)
+        for i in range(20):
+            (x.sum() / (0 if i == 15 else 1)).backward()
+        """)
+    assert run.report["outcome"] == "unwatched" and not run.alarms, run.told()
+
+
+CLOSURES = """
+import torch
+import finitude
+torch.manual_seed(0)
+w = torch.randn(3, requires_grad=True)
+momentum, calls, noise = torch.zeros(3), [], []
+def one(i):
+    def closure():
+        calls.append(i)
+        noise.append(torch.rand(()).item())
+        x = torch.rand(4, 3) * (0 if i == 4 else 1)
+        loss = (1 / x.sum(1) * (x @ w)).pow(2).mean()
+        g, = torch.autograd.grad(loss, w)
+        with torch.no_grad():
+            momentum.mul_(0.9).add_(g)
+            w.sub_(momentum, alpha=0.1)
+    return closure
+for i in range(7):
+    finitude.step(one(i))
+print(calls, noise, bool(w.isfinite().all()), bool(momentum.isfinite().all()))
+"""
+
+
+def test_a_closure_is_called_again_and_leaves_nothing_behind(tmp_path):
+    run = helpers.run(tmp_path, CLOSURES, "--on-alarm", "skip")
+    alarm = run.the_alarm()
+    assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "persistent", "closure", True), run.told()
+    assert alarm["births"][0]["source"] == BIRTH and alarm["weights"] == "clean"
+    before, after = helpers.plain_forked(tmp_path, tmp_path / "train.py").out, run.out
+    assert after.replace("True True", "") == before.replace("False False", "") and "True True" in after
+
+
+def test_stop_comes_out_of_finitude_step(tmp_path):
+    run = helpers.run(tmp_path, CLOSURES)
+    assert run.code == 1 and "NonFiniteError: step 4" in run.err and run.the_alarm()["rerun_by"] == "closure", run.told()

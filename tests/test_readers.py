@@ -1,0 +1,58 @@
+"""Which names a program may read before it binds them again, told from its bytecode: any version of Python."""
+
+import sys
+
+import pytest
+from finitude.readers import will_read
+
+pytestmark = pytest.mark.fast
+A_GLOBAL = ANOTHER = None
+
+
+def reads_a_global():
+    return A_GLOBAL
+
+
+def here(*names):
+    return will_read(sys._getframe(1), names)
+
+
+def test_a_loop_reads_what_it_reads_before_it_binds_it():
+    told = []
+    for i in range(2):
+        bound = unused = kept = i
+        told.append(here("bound", "unused", "kept", "i", "again"))
+        again = i
+        if i > 5:
+            print(bound, again)
+        for _ in range(1):
+            again = unused = i
+    assert told == [["bound", "i", "kept"]] * 2 and kept == unused == 1
+
+
+def test_what_a_branch_reads_counts_and_what_follows_a_return_does_not():
+    first, second = 1, 2
+
+    def inner(gone):
+        seldom = bound_anew = gone
+        told = here("gone", "seldom", "bound_anew")
+        if told == 5:
+            return seldom
+        bound_anew = 3
+        return told, bound_anew
+
+    assert inner(first) == (["seldom"], 3) and second == 2
+
+
+def test_variables_of_functions_inside_and_of_modules():
+    captured, free = 1, 2
+    assert here("captured", "free", "A_GLOBAL", "ANOTHER") == ["captured"]
+    del free
+    return lambda: captured
+
+
+def test_a_module_knows_what_its_functions_read():
+    names = {"will_read": will_read, "sys": sys}
+    exec(compile("wanted_later = bound_anew = 1\ndef reads():\n    return wanted_later\n"
+                 "told = will_read(sys._getframe(), ['wanted_later', 'bound_anew'])\nbound_anew = 2\n", "program.py", "exec"), names)
+    assert names["told"] == ["wanted_later"] and reads_a_global() is None
