@@ -24,7 +24,8 @@ class Apart:
     what is written is written."""
 
     def __init__(self, scratch, cwd, arguments, since, left_out=(), fresh=True, stays=None):
-        self.scratch, self.cwd, self.stays = scratch, cwd, stays and os.path.realpath(stays)
+        self.scratch, self.cwd = scratch, cwd
+        self.stays = os.path.realpath(stays) if stays and os.path.isdir(stays) else None
         self.directories = _outermost([cwd, *_named(arguments, cwd), *_open_for_writing()])
         self.inside = [d for d in self.directories if not _is_below(scratch, d)]
         self.made = _made_since(self.inside, since, left_out) if fresh else []
