@@ -1,5 +1,6 @@
 """Programs without an optimizer: a step is an engine call followed by writes to its leaves, or what finitude.step says."""
 
+import json
 import textwrap
 
 import pytest
@@ -28,6 +29,11 @@ UPDATES = {
 BIRTH = "loss = (1 / x.sum(1) * (x @ w)).pow(2).mean()"
 
 
+def replayed(run):
+    """How a replay of the capsule came out that the alarm left."""
+    return json.loads((run.folder / run.the_alarm()["capsule"] / "capsule.json").read_text())["replay"]
+
+
 def script(update, bad=4, guard="pass"):
     return LOOP.replace("BAD", str(bad)).replace("GUARD", guard).replace("    UPDATE", textwrap.indent(UPDATES[update], "    "))
 
@@ -48,6 +54,7 @@ def test_a_bad_step_is_left_out_and_explained(tmp_path, update):
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun"]) == (4, "loss", "clean", "persistent"), run.told()
     assert alarm["rerun_by"] == "restart" and alarm["rerun_verified"] and alarm["births"][0]["source"] == BIRTH, alarm
     assert run.code == 0 and run.out == "".join(f"{i} True True\n" for i in range(8)), run.told()
+    assert replayed(run) == "identical"
 
 
 @pytest.mark.parametrize("update", UPDATES)
@@ -113,6 +120,7 @@ def test_a_closure_is_called_again_and_leaves_nothing_behind(tmp_path):
     assert alarm["births"][0]["source"] == BIRTH and alarm["weights"] == "clean"
     before, after = helpers.plain_forked(tmp_path, tmp_path / "train.py").out, run.out
     assert after.replace("True True", "") == before.replace("False False", "") and "True True" in after
+    assert replayed(run) == "identical"
 
 
 def test_stop_comes_out_of_finitude_step(tmp_path):
