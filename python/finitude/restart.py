@@ -151,7 +151,7 @@ class Target:
             capsule.stop(None)
             same = sums == self.order["expected"]["losses"] and \
                 _native.checksum(torch.get_rng_state()) == self.order["expected"]["generator"]
-            self._write(same, found, bool(sums))
+            self._write(session, same, found, bool(sums))
 
     def _record_by_hand(self, session):
         _native.trace_start()
@@ -210,9 +210,9 @@ class Target:
         now = findings.fingerprint(optimizer)
         verified = written_at is not None or all(now[key] == value for key, value in expected.items() if value is not None)
         found = findings.analyse(session, optimizer, sinks, swallowed=self.order["swallowed"])
-        self._write(verified, found, bool(found["births"]), written_at)
+        self._write(session, verified, found, bool(found["births"]), written_at)
 
-    def _write(self, verified, found, failed_again, written_at=None):
+    def _write(self, session, verified, found, failed_again, written_at=None):
         """The result, and the end of this process. failed_again: something came out that is not finite."""
         self.finished = True
         if found["births"]:
