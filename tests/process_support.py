@@ -68,4 +68,10 @@ def started(folder, *words, env=None):
     """`finitude run *words`, started and left running."""
     return subprocess.Popen([sys.executable, "-m", "finitude", "run", "--report", "report.json", *words], cwd=folder,
                             env=environment(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+                            text=True, preexec_fn=_hears_signals)
+
+
+def _hears_signals():
+    """Also where the tests run in the background or under nohup, which leave these two ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -114,7 +114,7 @@ def test_the_gate_alone_keeps_nothing_for_a_rewind(tmp_path):
         finitude.native.meter_lap(False)
         laps, pieces = finitude.native.meter_stop()
         assert laps == 1 and pieces["ring"][1] > 0 and not any(pieces[p][1] for p in ("rng", "buffers", "frames")), pieces
-        assert finitude.native.rewind_check(job.optimizer) is not None
+        assert finitude.native.rewind_way(job.optimizer, 0)[0] is not None
         worker.warm_up(job, seconds=0)  # stopped, the meter counts no more
         again = finitude.native.meter_stop()[1]
         assert [n for _, n in again.values()] == [n for _, n in pieces.values()], again
@@ -141,6 +141,13 @@ def test_what_is_left_after_switching_off_is_found(tmp_path):
         """
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, env={**environment(1), "PYTHONSAFEPATH": ""}, check=True,
                    timeout=120)
+
+
+def test_a_miss_is_taken_apart_also_where_nothing_was_promised(measured):
+    slow = {**measured["tiny-loader"], "cold_page_ns": 300.0}
+    slow["cpu"] = {**slow["cpu"], "on": [2 * t for t in slow["cpu"]["off"]]}
+    text, missed = page.write({"own-mlp-adamw-1": slow, "tiny-loader": slow}, {}, [], "make it", "full")
+    assert "takes 300 ns" in text and "cold pages" in text and missed
 
 
 def test_the_page_is_made_of_the_results(measured):

@@ -280,7 +280,8 @@ print("scans", asked["scans"], "flags", asked["flags"])
 """
 
 
-@pytest.mark.parametrize("clip", ["clip_grad_norm_(model.parameters(), 1.0)", "clip_grad_value_(model.parameters(), 0.5)"])
+@pytest.mark.parametrize("clip", ["clip_grad_norm_(model.parameters(), 1.0)", "clip_grad_norm_(model.parameters(), 1.0, norm_type=0)",
+                                  "clip_grad_value_(model.parameters(), 0.5)"])
 def test_clipping_does_not_hide_which_gradient_was_bad(tmp_path, library, clip):
     body = CLIPPED.replace("CLIP", "torch.nn.utils." + clip)
     result = on_device(library, tmp_path, body.replace("BAD", "4"))

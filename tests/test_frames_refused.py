@@ -122,7 +122,7 @@ def local_generator_over_file(step, log):
 
 
 REFUSED = [
-    (two_sites, "instead of test_frames_refused.py:"), (two_yields, "stands at"),
+    (two_yields, "stands at"),
     (over_file, "_io.TextIOWrapper"),
     (with_reduce, "reduce"), (with_sorted, "sorted"), (with_filter, "filter"), (listed, "list"),
     (driven, "outside the user's code has moved on"), (own_iterator_class, "Count"),
@@ -135,6 +135,19 @@ def test_refuses_with_a_reason(built, loop, reason):
     for veto in range(1, clean.state[0]):
         run = Run(built, loop, veto, False)
         assert not run.restored and reason in run.reason, (veto, run.reason)
+        assert run.log == clean.log and run.result == clean.result
+
+
+@pytest.mark.parametrize("direct", [False, True], ids=["from Python", "from C"])
+def test_another_call_of_the_same_function(built, direct):
+    """Where a frame can be told at which call it stands (CPython 3.11, calls of Python functions), it goes back to the other one."""
+    clean = Run(built, two_sites, -1, direct)
+    for veto in range(1, clean.state[0]):
+        run = Run(built, two_sites, veto, direct)
+        if sys.version_info[:2] == (3, 11) and not direct:
+            expect_rewound(clean, run, veto)
+            continue
+        assert not run.restored and "instead of test_frames_refused.py:" in run.reason, (veto, run.reason)
         assert run.log == clean.log and run.result == clean.result
 
 

@@ -202,7 +202,7 @@ def _why(cells, fixed, results):
         rows.append([MODEL_TEXT[c.spec["kind"]], OPTIMIZER_TEXT[c.spec["optimizer"]], str(c.spec["threads"]),
                      f"{c.result['gradient_bytes'] / 1e6:.1f} MB in {read.value / 1e3:.0f} us, {c.result['gradient_bytes'] / read.value:.0f} GB/s",
                      f"{read.value * share:.2f}", f"{rest.value / 1e3:.0f} us, as {rest.value / page_ns:.0f} cold pages", f"{rest.value * share:.2f}",
-                     f"{c.limit:g}"])
+                     "-" if c.limit is None else f"{c.limit:g}"])
     out += _table(("model", "optimizer", "threads", "one read of the gradients", "%", "all else", "%", "goal, %"), rows)
     return out
 

@@ -26,6 +26,11 @@ class NoCheckpoint(Exception):
     """No file matches what --restart-args asks for."""
 
 
+def _age(path):
+    """Sorts the newest file last. Of files of one tick of the clock the one with the larger numbers in its name is newer."""
+    return os.stat(path).st_mtime_ns, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path)]
+
+
 def more_arguments(text, cwd):
     """(words to add to the program's arguments, the checkpoint among them or ""). {newest:PATTERN} is the newest file that
     matches. Raises NoCheckpoint."""
@@ -36,8 +41,9 @@ def more_arguments(text, cwd):
         found = glob.glob(os.path.join(cwd, match.group(1)), recursive=True)
         if not found:
             raise NoCheckpoint(f"no file matches {match.group(1)}")
-        chosen = os.path.relpath(max(found, key=os.path.getmtime), cwd) if not os.path.isabs(match.group(1)) \
-            else max(found, key=os.path.getmtime)
+        chosen = max(found, key=_age)
+        if not os.path.isabs(match.group(1)):
+            chosen = os.path.relpath(chosen, cwd)
         return chosen
 
     return [_NEWEST.sub(newest, word) for word in shlex.split(text)], chosen

@@ -61,7 +61,7 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
   Live& l = live();
   if (l.devices != 0 && l.on && nargs >= 3 && PyList_Check(args[0]) && THPVariable_Check(args[2]) &&
       is_watched_device(*THPVariable_Unpack(args[2]).unsafeGetTensorImpl())) {
-    before_device_write(args[0], args[2]);
+    before_device_write(args[0], norm_type_of_caller() > 0 ? args[2] : nullptr);
     PyObject* result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
     if (result != nullptr) after_device_write(args[0]);
     return result;
