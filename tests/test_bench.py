@@ -146,13 +146,13 @@ def test_what_is_left_after_switching_off_is_found(tmp_path):
 def test_a_miss_is_taken_apart_also_where_nothing_was_promised(measured):
     slow = {**measured["tiny-loader"], "cold_page_ns": 300.0}
     slow["cpu"] = {**slow["cpu"], "on": [2 * t for t in slow["cpu"]["off"]]}
-    text, missed = page.write({"own-mlp-adamw-1": slow, "tiny-loader": slow}, {}, [], "make it", "full")
+    text, missed = page.write({"own-mlp-adamw-1": slow, "tiny-loader": slow}, {}, [], ["made by `make it`"], "full")
     assert "takes 300 ns" in text and "cold pages" in text and missed
 
 
 def test_the_page_is_made_of_the_results(measured):
     results = {**measured, "own-mlp-adamw-1": measured["tiny-loader"]}
-    text, missed = page.write(results, {"own-lstm-sgd-1": "exit code 1: why"}, [*results, "own-lstm-sgd-1", "tiny-x"], "make it", "full")
+    text, missed = page.write(results, {"own-lstm-sgd-1": "exit code 1: why"}, [*results, "own-lstm-sgd-1", "tiny-x"], ["made by `make it`"], "full")
     assert "Cell own-lstm-sgd-1 failed: exit code 1: why" in text and "own-lstm-sgd-1 failed: exit code 1: why" in missed
     assert "Not measured in this run: tiny-x." in text and "`make it`" in text
     step = stats.median_of(measured["tiny-list"]["cpu"]["off"]).value / 1e3

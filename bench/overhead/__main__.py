@@ -124,16 +124,20 @@ def main(argv=None):
     if options.only:
         cells = [c for c in cells if re.search(options.only, c.name)]
     folder = ROOT / "build/overhead" / mode
+    command = "make bench-overhead" + (" ARGS=--quick" if options.quick else "")
+    facts_file = folder / "measured-on.json"  # no cell's name
     if options.page_only:
+        facts = json.loads(facts_file.read_text())
         results = {c.name: json.loads((folder / f"{c.name}.json").read_text())["result"] for c in cells
                    if (folder / f"{c.name}.json").exists()}
         failed = {}
     else:
-        started = time.monotonic()
+        started, facts = time.monotonic(), machine.lines(command)
+        folder.mkdir(parents=True, exist_ok=True)
+        facts_file.write_text(json.dumps(facts))
         results, failed = measure(cells, folder, scale, options.fresh)
         print(f"{len(results)} cells in {(time.monotonic() - started) / 60:.1f} min")
-    command = "make bench-overhead" + (" ARGS=--quick" if options.quick else "")
-    text, missed = page.write(results, failed, [c.name for c in cells], command, mode)
+    text, missed = page.write(results, failed, [c.name for c in cells], facts, mode)
     out = pathlib.Path(options.out) if options.out else None if options.only else ROOT / "docs/overhead.md"
     if out is None:
         print(text)

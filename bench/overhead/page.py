@@ -2,7 +2,7 @@
 
 import statistics
 
-from . import machine, stats
+from . import stats
 from .cells import MODEL_TEXT, OPTIMIZER_TEXT, ROWS
 
 INTRODUCTION = """# What watching costs
@@ -191,8 +191,8 @@ def _why(cells, fixed, results):
     page_ns = statistics.median(cold)
     out = ["## Why not", "", f"One load from a page of memory that nothing has touched since 64 MB of other memory went by takes {page_ns:.0f} ns "
            "on this machine (cache and address translation both miss; `bench.pieces` measures it). That is what a training step "
-           "leaves behind. The same code on warm caches takes a tenth of its time in place "
-           "([overhead-pieces](overhead-pieces.md)), so what is below is mostly the number of places that have to be looked at: "
+           "leaves behind. [overhead-pieces](overhead-pieces.md) has the same code on warm caches beside it in place: "
+           "what is below is mostly the number of places that have to be looked at: "
            "the parameters and their gradients' headers, the loss, the optimizer's groups, the user's local names, the batch, "
            "three random generators, and our own state.", ""]
     rows = []
@@ -235,10 +235,11 @@ def _memory_rows(results):
     return rows, missed
 
 
-def write(results, failed, names, command, mode):
-    """(the page, what was not reached). `names`: the cells of this mode, of which some may have failed."""
+def write(results, failed, names, facts, mode):
+    """(the page, what was not reached). `names`: the cells of this mode, of which some may have failed. `facts`: the lines of
+    machine.py as they were when it was measured."""
     missed = []
-    out = [INTRODUCTION.format(machine="\n".join(machine.lines(command)), points=f"{stats.CHECK_POINTS:g}",
+    out = [INTRODUCTION.format(machine="\n".join(facts), points=f"{stats.CHECK_POINTS:g}",
                                mode="- mode: quick, some of the cells, with wide intervals" if mode == "quick"
                                else "- mode: full")]
     own = {threads: _own_section(results, threads) for threads in (1, 2)}

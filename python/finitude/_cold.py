@@ -3,7 +3,7 @@
 import sys
 import traceback
 
-from . import _native
+from . import _native, quiet
 from .errors import NonFiniteError, Reached
 
 session = None
@@ -12,6 +12,7 @@ after_step = _native.check_after_step  # the hook that looks at what a step wrot
 
 def _fail(where):
     _native.set_on(False)
+    quiet.let_go()
     line = traceback.format_exc().strip().splitlines()[-1]
     sys.stderr.write(f"finitude: switched off after an internal failure in {where} ({line}). Training goes on unwatched.\n")
     if session is not None:

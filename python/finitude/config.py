@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import os
+import shlex
 
 ON_ALARM = ("stop", "skip", "warn", "raise", "rollback")
 LEVELS = ("gate", "tape", "trace")
@@ -48,6 +49,11 @@ def _set(config, key, value, source):
     choices = {"on_alarm": ON_ALARM, "level": LEVELS}.get(name)
     if choices and value not in choices:
         raise UsageError(f"{source}: {key} is one of {', '.join(choices)}, not {value!r}{_nearest(value, choices)}")
+    if name == "restart_args":
+        try:
+            shlex.split(value)
+        except ValueError as e:
+            raise UsageError(f"{source}: {key} cannot be split into words: {e}") from None
     setattr(config, name, value)
 
 

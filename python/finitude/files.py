@@ -20,9 +20,11 @@ import threading
 import weakref
 
 from ._places import is_library
+from .quiet import HELD, is_over
+
+MAX_BYTES = 64 << 20  # of a file that is opened to be added to: its content is copied
 
 # Loggers whose points go to another thread or process: (module, class, methods). Held for the thread that trains.
-MAX_BYTES = 64 << 20  # of a file that is opened to be added to: its content is copied
 LOGGERS = [
     ("logging", "Logger", ("callHandlers",)),
     ("tensorboard.summary.writer.event_file_writer", "EventFileWriter", ("add_event",)),
@@ -99,6 +101,7 @@ class HeldFiles:
         self._opened, self._not_held = [], {}   # (weak reference to a file opened meanwhile, path); path -> its state
         self._me = _me()
         self._sizes, self._files = {}, {}
+        HELD.append(self)
         try:
             self._begin()
         except Exception:
@@ -169,6 +172,7 @@ class HeldFiles:
 
     def end(self):
         """Names of the files that were written a second time."""
+        is_over(self)
         while self._opens:
             module, original = self._opens.pop()
             module.open = original

@@ -6,6 +6,24 @@ import sys
 MUTED = []   # functions that return (object, name of a method) to silence as well, or None
 
 
+HELD = []    # what a second run holds back, each with an `end`: let go of by whoever finds that the second run is over
+
+
+def let_go():
+    """Of everything: after a failure of ours the program has to have its streams and files again."""
+    while HELD:
+        it = HELD.pop()
+        try:
+            it.end()
+        except Exception:  # the others are let go of all the same
+            pass
+
+
+def is_over(it):
+    if it in HELD:
+        HELD.remove(it)
+
+
 def _nothing(*args, **kwargs):
     return 0
 
@@ -34,6 +52,7 @@ class Quiet:
 
     def __init__(self):
         self._saved, self._methods, self._streams = [], [], []
+        HELD.append(self)
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
@@ -68,6 +87,7 @@ class Quiet:
         self._methods.append((owner, name, before))
 
     def end(self):
+        is_over(self)
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()

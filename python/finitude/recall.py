@@ -5,7 +5,6 @@ optimizer steps (manual optimization) is called inside itself, and left by an ex
 """
 
 import sys
-import threading
 
 import torch
 

@@ -70,16 +70,22 @@ def begin(session, optimizer, alarm, sinks, tries=0, expected=None):
         _native.rewind_undo()
         findings.passed_over(alarm, f"{way}: {', '.join(read[:3])} would be read again, and nothing keeps the value")
         return False
-    session.holds.hold([sharing for o in stepping for sharing in discover.sharing(o)])
-    session.holds.hold_scaler(session.scaler)
-    for p in params:
-        if p.grad is not None:
-            p.grad = torch.zeros_like(p.grad)
-    session.pending = {
-        "alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "ledger": ledger, "grads": grads,
-        "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
-        "files": HeldFiles(), "twice": [], "quiet": Quiet(), "eager": compat.run_eagerly(),
-    }
+    try:
+        session.holds.hold([sharing for o in stepping for sharing in discover.sharing(o)])
+        session.holds.hold_scaler(session.scaler)
+        for p in params:
+            if p.grad is not None:
+                p.grad = torch.zeros_like(p.grad)
+        session.pending = {
+            "alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "ledger": ledger, "grads": grads,
+            "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
+            "files": HeldFiles(), "twice": [], "quiet": Quiet(), "eager": compat.run_eagerly(),
+        }
+    except BaseException:  # a failure of ours, told of elsewhere: the program goes on from where it stood
+        _native.rewind_end()
+        _as_before_second_run(optimizer, {"optimizer": optimizer, "grads": grads})
+        session.holds.release()
+        raise
     _native.trace_clear()
     _native.trace_start()
     capsule.begin(session)

@@ -28,7 +28,11 @@ class NoCheckpoint(Exception):
 
 def _age(path):
     """Sorts the newest file last. Of files of one tick of the clock the one with the larger numbers in its name is newer."""
-    return os.stat(path).st_mtime_ns, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path)]
+    try:
+        changed = os.stat(path).st_mtime_ns
+    except OSError:  # removed meanwhile, as old checkpoints are
+        changed = 0
+    return changed, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path)]
 
 
 def more_arguments(text, cwd):

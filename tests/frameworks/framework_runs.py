@@ -27,6 +27,7 @@ def run(folder, program, *arguments, options=None, env=None, text=None):
     folder = pathlib.Path(folder)
     folder.mkdir(exist_ok=True)
     (folder / program).write_text(text or (PROGRAMS / program).read_text())
+    (folder / "bits.py").write_text((PROGRAMS / "bits.py").read_text())
     report = folder / "report.json"
     words = [program, *arguments]
     if options is not None:

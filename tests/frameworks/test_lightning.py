@@ -50,13 +50,11 @@ def test_harder_cases(tmp_path, case):
     alarm = assert_explained(got, ODD, BAD, source, cause, way)
     assert got.code == 1 and alarm["weights"] == "clean"
     if way == "closure":  # loggers of the script heard of the bad batch once
-        pytest.importorskip("tensorboard")
         assert (tmp_path / "mine.log").read_text().splitlines() == [f"batch {i}" for i in range(BAD + 1)]
         assert scalars(tmp_path, "mine") == list(range(BAD + 1))
 
 
 def test_loggers_of_a_run_that_goes_on(tmp_path):
-    pytest.importorskip("tensorboard")
     got = run(tmp_path, ODD, "plain", str(BAD), options=["--on-alarm", "skip"])
     assert got.code == 0 and "seen 12" in got.out, got.told()
     assert scalars(tmp_path, "mine") == list(range(12))

@@ -1,7 +1,4 @@
-"""Loggers whose points go through a thread or a process of their own, as they come from pip: a step's point is there once.
-
-tensorboard and wandb are wanted for these tests only (requirements/loggers.txt); without them they are skipped.
-"""
+"""Loggers whose points go through a thread or a process of their own, as they come from pip: a step's point is there once."""
 
 import glob
 import pathlib
@@ -11,7 +8,7 @@ import pytest
 
 import helpers
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.frameworks
 
 TRAINING = """
 import torch
@@ -39,7 +36,6 @@ def watched(folder, opened, log, close, env=None):
 
 
 def test_tensorboard_has_the_point_of_a_step_once(tmp_path):
-    pytest.importorskip("tensorboard")
     watched(tmp_path, "from torch.utils.tensorboard import SummaryWriter\nw = SummaryWriter('log')", "w.add_scalar('loss', float(i), i)",
             "w.close()")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -50,7 +46,6 @@ def test_tensorboard_has_the_point_of_a_step_once(tmp_path):
 
 
 def test_wandb_has_the_point_of_a_step_once(tmp_path):
-    pytest.importorskip("wandb")
     watched(tmp_path, "import wandb\nrun = wandb.init(project='test')", "wandb.log({'i': i})", "run.finish()",
             env={"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_DIR": str(tmp_path)})
     from wandb.proto import wandb_internal_pb2
