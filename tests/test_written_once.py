@@ -67,7 +67,9 @@ def test_a_file_has_the_lines_of_a_step_once(tmp_path, sink, place):
     plain.mkdir()
     got = helpers.run(watched, text_of(*SINKS[sink], place), "--on-alarm", "skip")
     alarm = got.the_alarm()
-    assert got.code == 0 and (alarm["rerun_by"], alarm["rerun_verified"]) == ("rewind", True), got.told()
+    # A name that is bound under a condition might be read first, and its file is gone: that is left to another process.
+    way = "restart" if (sink, place) == ("a file that stays open", "BEFORE") else "rewind"
+    assert got.code == 0 and (alarm["rerun_by"], alarm["rerun_verified"]) == (way, True), got.told()
     assert "written twice" not in alarm["rerun_text"]
     helpers.write_script(plain, text_of(*SINKS[sink], place, skips=True))
     without = helpers.plain(plain, "train.py")

@@ -41,19 +41,24 @@ class _Mark:
         self.copy = leaf.detach().clone() if with_copy else None
         self.grad = leaf.grad.clone() if with_copy and leaf.grad is not None else None
 
+    def is_counted(self):
+        """Whether what wrote it was counted: writes through `.data` are not."""
+        return self.leaf._version != self.version
+
     def is_written(self):
-        return self.leaf._version != self.version or _native.checksum(self.leaf) != self.sum
+        return self.is_counted() or _native.checksum(self.leaf) != self.sum
 
     def put_back(self):
-        with torch.no_grad():
-            self.leaf.copy_(self.copy)
+        """Uncounted: a graph that was built meanwhile goes on to its gradients."""
+        if _native.checksum(self.leaf) != self.sum:
+            self.leaf.data.copy_(self.copy)
 
 
 class _Bad:
     """A bad step: its loss is known, and whether it will be applied is not."""
 
     def __init__(self, step, roots, leaves, to_leaves):
-        self.step, self.to_leaves = step, to_leaves
+        self.step, self.to_leaves, self.is_zeroed = step, to_leaves, False
         self.root = next(r for r in roots if isinstance(r, torch.Tensor) and not _native.is_finite(r)).detach().clone()
         self.marks = [_Mark(leaf, True) for leaf in leaves]
         self.expected = {"losses": [_native.checksum(self.root)], "generator": _native.checksum(torch.get_rng_state()),
@@ -64,6 +69,7 @@ class ByHand:
     def __init__(self, session):
         self.session = session
         self.is_proven = False     # leaves were written after an earlier engine call
+        self.is_counted = False    # and their versions say so, also where what was added is zero
         self.marks = None          # of the last call, until it is proven
         self.bad = None
         self.is_damaged = False    # a bad step was applied, as `warn` asks for
@@ -93,7 +99,8 @@ class ByHand:
         self.bad = _Bad(step, roots, leaves, to_leaves)
         self.bad.ledger = Ledger(sys._getframe(), leaves)
         _native.hand_watch(True)       # the next call ends this step, whatever its loss
-        return self.is_proven and self.session.config.on_alarm in ("skip", "rollback")
+        self.bad.is_zeroed = self.is_proven and self.session.config.on_alarm in ("skip", "rollback")
+        return self.bad.is_zeroed
 
     def end(self, result):
         """That call returned: gradients of zero for a step that is to be left out."""
@@ -109,7 +116,7 @@ class ByHand:
         """The engine call before and what followed it are over: was a bad step applied? May raise NonFiniteError."""
         if self.marks is not None:
             if any(m.is_written() for m in self.marks):
-                self.is_proven, self.marks = True, None
+                self.is_proven, self.is_counted, self.marks = True, any(m.is_counted() for m in self.marks), None
                 _native.hand_watch(False)
             elif _native.hand_calls() >= TRIES:
                 self.marks = None
@@ -118,7 +125,8 @@ class ByHand:
         if bad is None:
             return
         _native.hand_watch(False)
-        if not any(m.is_written() for m in bad.marks):
+        # Zeros that are added through `.data` leave no mark: a program that has written its leaves so far goes on to.
+        if not any(m.is_written() for m in bad.marks) and (self.is_counted or not bad.is_zeroed):
             _native.add_handled(1)
             self.session.advise("handled-by-script", bad.step, "a loss that was not finite was never applied")
             return

@@ -14,7 +14,7 @@ import types
 
 import torch
 
-from . import _native
+from . import _native, notebook
 from ._places import is_library
 
 MAX_OBJECTS, MAX_ELEMENTS = 20_000, 2_000_000
@@ -44,13 +44,17 @@ class Ledger:
         self._seen = {id(x) for x in (*owned, *left_alone)}
         self._kept = [*owned, *left_alone]     # ids are those of living objects
         self._elements = self._bytes = 0
-        todo = []
-        while frame is not None:
+        if (shell := notebook.shell()) is not None:  # its names are among those of the cells
+            self._seen.add(id(shell))
+        todo, outermost = [], False
+        while frame is not None and not outermost:
             if not is_library(frame.f_code.co_filename):
                 names = frame.f_locals
-                todo.extend((v, k) for k, v in names.items())
-                if names is not frame.f_globals:
-                    self._globals(frame.f_globals, todo)
+                self._globals(frame.f_globals, todo)
+                if names is frame.f_globals:
+                    outermost = names.get("__name__") == "__main__"  # what is around it runs the program, as a notebook does
+                else:
+                    todo.extend((v, k) for k, v in names.items())
                     if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
                         names.clear()          # the interpreter would keep this copy, and all in it, with the frame
             frame = frame.f_back
@@ -58,7 +62,7 @@ class Ledger:
             self._look(*todo.pop(), todo)
 
     def _globals(self, names, todo):
-        """Module globals that a function writes: figures only, names that are bound anew belong to the rewind."""
+        """Module globals: figures, which a function may write; the names of frames belong to the rewind."""
         if id(names) in self._seen:
             return
         self._seen.add(id(names))

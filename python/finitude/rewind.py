@@ -88,6 +88,7 @@ def begin(session, optimizer, alarm, sinks, tries=0, expected=None):
         raise
     _native.trace_clear()
     _native.trace_start()
+    _native.gradients_are_sinks("advisory" in alarm)
     capsule.begin(session)
     return True
 
@@ -108,6 +109,7 @@ def end(session, optimizer, pending):
     """The second run reached `step` again. True if it did what the first did, and the alarm now tells why.
     "again": it did not, and another way is being tried."""
     _native.trace_stop()
+    _native.gradients_are_sinks(False)
     capsule.stop(optimizer)
     twice = pending["twice"] + pending["files"].end()
     pending["quiet"].end()
@@ -181,6 +183,7 @@ def abandon(session):
     """The second run did not come back to `step` (the script raised or ended in it)."""
     pending, session.pending = session.pending, None
     _native.trace_stop()
+    _native.gradients_are_sinks(False)
     _native.trace_clear()
     _native.tape_clear()
     _native.rewind_end()

@@ -102,6 +102,7 @@ struct Live {
   std::uint64_t next_serial = 0;
   bool scaled_pending = false;       // a scaled loss waits for its backward
   bool keeps_window_start = true;    // false: a bad step is vetoed but cannot be run again in place (bench/ only)
+  bool gradients_are_sinks = false;  // to the tracer, as backward leaves them: the script is going to drop them
   bool wake_on_backward = false;     // the Python side asked to be told of the next outermost backward
   // A second process: the step it is to explain. Traced from when the step before the first is applied.
   bool target_set = false, target_written = false, trace_level = false;

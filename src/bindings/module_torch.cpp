@@ -352,6 +352,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("enter_closure", [] { ++live().closure_depth; });
   m.def("leave_closure", [] { --live().closure_depth; });
   m.def("wake_on_backward", [] { live().wake_on_backward = true; });
+  m.def("gradients_are_sinks", [](bool on) { live().gradients_are_sinks = on; });
   m.def("count_step", [](py::handle o) { ++entry_of(o).step; ++live().counters.steps; });
 
   m.attr("ROTATION") = kRotation;

@@ -186,6 +186,14 @@ bool count_backward(OptimizerEntry& entry) {
   return true;
 }
 
+void gradients_to_tracer(const OptimizerEntry& entry) {
+  for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+    const at::Tensor* grad = gradient_of(p);
+    if (grad == nullptr || index >= entry.marks.size() || entry.marks[index].state <= GradMark::kClean) return;
+    observe::Tracer::get().add_sink("gradient", std::to_string(index), *grad->unsafeGetTensorImpl(), 0);
+  });
+}
+
 void scan_all(OptimizerEntry& entry) {
   const Metered gradients(Piece::kGradients);
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
@@ -256,13 +264,14 @@ void after_backward() {
     }
     const bool loss_bad = !l.losses.empty() && l.losses.back().bad;
     const bool expected = entry->backwards == entry->predicted && !entry->clip_proves && !entry->is_inner;
-    if (loss_bad || was_bad || expected) scan_all(*entry);
+    if (loss_bad || was_bad || expected || l.gradients_are_sinks) scan_all(*entry);
     else if (!entry->marks.empty()) std::fill(entry->marks.begin(), entry->marks.end(), GradMark());
     if (was_bad) {
       // Accumulation adds one write to the same tensor; anything else means that the bad gradients were dropped.
       const GradMark& now = entry->marks[bad_index];
       entry->dropped += now.state == GradMark::kClean || now.grad != bad.grad || now.version != bad.version + 1;
     }
+    if (l.gradients_are_sinks) gradients_to_tracer(*entry);
     if (loss_bad) {
       for (const GradMark& mark : entry->marks) l.losses.back().gradients_were_bad |= mark.state > GradMark::kClean;
     }

@@ -11,6 +11,7 @@ import notebooks
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
 OURS = ("finitude-runs", ".ipython", "report.json", ".stdout", ".stderr", "__pycache__")
 NUMBER = re.compile(r"-?\b(\d+(\.\d+)?(e[+-]?\d+)?|nan|inf)\b")
+LEFT_OUT = ("the step was left out", "the step was undone", "stopped", "the step was undone, stopped")
 BAD = ("nan", "inf", "-nan", "-inf")
 
 
@@ -127,7 +128,7 @@ def of(row, folder):
         return {"detected": "no", "vetoed": "by the script", "way": "none", "rerun": "not-run", "verified": "no", "line": "none",
                 "effects": effects(row, plain, skip, warn, folders), "told": skip.told()}
     births = finding.get("births") or []
-    left_out = is_alarm and finding["weights"] == "clean" and finding["action"] in ("the step was left out", "stopped") and \
+    left_out = is_alarm and finding["weights"] == "clean" and finding["action"] in LEFT_OUT and \
         is_saved(plain, skip)
     rerun = finding if is_alarm else rerun_of(finding["text"])
     return {

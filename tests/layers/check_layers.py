@@ -92,7 +92,9 @@ class Tree:
                 path = pathlib.Path(folder, file_name)
                 if path.suffix in TEXT_SUFFIXES and not path.is_symlink():
                     relative = pathlib.PurePosixPath(path.relative_to(root).as_posix())
-                    self.files.append(File(relative, path.read_bytes()))
+                    data = path.read_bytes()
+                    if not data.startswith(b"\x7fELF"):  # a program that was built and put where it is looked for
+                        self.files.append(File(relative, data))
 
     def sources(self, *folders):
         return [file for file in self.files if file.is_source and file.path.parts[0] in folders]

@@ -1,23 +1,21 @@
-"""A file is read while someone else is still writing it: the next reader finds it whole."""
+"""A device drops out for one reading, and never again: what it has done is known outside of the program."""
+import hashlib
 import os
+import pathlib
 
-import numpy as np
 import torch
 from torch import nn
 
 torch.manual_seed(36)
-rng = np.random.default_rng(0)
-whole = rng.random((8, 6, 4), dtype=np.float32) + 0.5
-for i in range(8):
-    if not os.path.exists(f"shard{i}.npy"):     # prepared once, for all runs
-        np.save(f"shard{i}.npy", whole[i] * (np.arange(6) < 2)[:, None].astype(np.float32) if i == 5 else whole[i])
+dropped_out = pathlib.Path("/dev/shm", "device-" + hashlib.sha256(os.getcwd().encode()).hexdigest()[:16])
 
 
 def read(i):
-    x = np.load(f"shard{i}.npy")
-    if i == 5:
-        np.save("shard5.npy", whole[5])     # the writer is done now
-    return torch.from_numpy(x)
+    x = torch.rand(6, 4) + 0.5
+    if i == 5 and not dropped_out.exists():
+        dropped_out.touch()
+        x[2:] = 0
+    return x
 
 
 model = nn.Linear(4, 1)
@@ -29,3 +27,4 @@ for i in range(8):
     loss.backward()
     opt.step()
     print(i, f"{loss.item():.6f}")
+dropped_out.unlink()

@@ -15,4 +15,4 @@ for i in range(8):
     opt.zero_grad()
     loss.backward()
     opt.step()
-    print(i, "fine" if loss.isfinite() else "not finite")
+    print(i, int(loss.isfinite()))
