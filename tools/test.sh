@@ -18,9 +18,10 @@ run_ctest() {
   return "${PIPESTATUS[0]}"
 }
 
-# pytest NAME LABEL_EXPRESSION: exit code 5 means that no test carries the label.
+# pytest NAME LABEL_EXPRESSION: one process for each core, and the tests of a file in one of them, with what they share. Exit
+# code 5 means that no test carries the label.
 run_pytest() {
-  "$venv/bin/python" -m pytest -q -rs --durations=5 -m "$2" --junitxml "$results/pytest-$1.xml"
+  "$venv/bin/python" -m pytest -q -rs --durations=5 -n "$(nproc)" --dist loadscope -m "$2" --junitxml "$results/pytest-$1.xml"
 }
 
 run_slow() {

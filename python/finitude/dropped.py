@@ -9,15 +9,17 @@ HOW = "; run it with --level trace to see where it was born"
 
 def begin(session, optimizer, window):
     """A window is about to be applied in which an earlier loss or gradient was bad and was dropped. True: it runs again."""
-    if session.explained_drop or session.config.on_alarm == "raise" or not session.report.advisories:
-        return False
+    if session.explained_drop or session.config.on_alarm == "raise" or not session.report.advisories or session.report.alarms:
+        return False  # after an alarm, steps that were left out lie in the way
     session.explained_drop = True
     alarm = session.alarm_of(type(optimizer).__name__, window["ordinal"], window["step"], "loss", "loss")
     alarm["advisory"] = session.report.advisories[-1]
     if rewind.try_trace(session, optimizer, alarm, []) or recall.explain(session, optimizer, alarm):
         end(session, alarm, True)
         return False
-    if not ranks.several() and not session.units.of_framework() and rewind.begin(session, optimizer, alarm, []):
+    _, jumps, _ = _native.rewind_way(optimizer, 0)
+    # What another optimizer did meanwhile is not taken back for an advisory.
+    if not jumps and not ranks.several() and not session.units.of_framework() and rewind.begin(session, optimizer, alarm, []):
         return True
     end(session, alarm, False)
     return False

@@ -297,7 +297,8 @@ class Session:
         if verdict == "again":
             return verdict
         if "advisory" in alarm["alarm"]:
-            return dropped.end(self, alarm["alarm"], verdict)
+            dropped.end(self, alarm["alarm"], verdict)
+            return None if alarm["optimizer"] is optimizer else self.on_window(optimizer)
         if not verdict:
             restart.run(self, alarm["alarm"], alarm["expected"])
         return self._conclude(optimizer, alarm["alarm"])
