@@ -23,7 +23,7 @@ def run(session, alarm, expected, where="window", hand=None):
     """
     start = session.start
     if ranks.several():
-        alarm["rerun_text"] = TOGETHER
+        findings.passed_over(alarm, TOGETHER)
         if session.member and start is not None and not alarm["harmless"]:
             _leave_order(session, {**_order(start, alarm, expected, where, hand), "ranks": ranks.world()[1]})
         return False

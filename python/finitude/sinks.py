@@ -86,3 +86,8 @@ def value_in_frames(session, error):
                 alarm["text"] = f"{name} holds {count_text(value.detach())} and was not given to backward"
                 return optimizers[0], alarm, [("loss", name, value)]
     return None
+
+
+def behind(session, error):
+    """The bad value that a script's own exception is about, as pending_window gives it, or None."""
+    return pending_window(session) or value_in_frames(session, error) or lost_window(session)
