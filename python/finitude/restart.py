@@ -198,7 +198,7 @@ class Target:
             found = sinks_of.pending_window(session) or sinks_of.value_in_frames(session, error)
             if found is not None:
                 self.finish(session, found[0], found[2])
-            if sinks_of.lost_window(session) is not None:
+            if sinks_of.lost_window(session) is not None or sinks_of.checked_window(session) is not None:
                 self.finish(session, None, [])
         os._exit(3)
 

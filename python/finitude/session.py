@@ -147,12 +147,14 @@ class Session:
     def on_window(self, optimizer):
         """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
         recall.leave_at(self, optimizer)
+        checked = _native.dropped_checks()
         if self.target is not None:
             return self.target.on_window(self, optimizer)
         if self.pending is not None:
             return None if rewind.passes(self.pending, optimizer) else self._second_run_ended(optimizer)
         window = _native.window(optimizer)
         verdict = _native.window_verdict(optimizer, False)
+        dropped.tell_checked(self, checked)
         if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in self.damaged:
             if found := damage.sinks(self, optimizer):
                 return damage.found_late(self, optimizer, window, found)
@@ -167,12 +169,9 @@ class Session:
             if window["vanished"] and window["ordinal"] not in self.vanished:
                 self.vanished.add(window["ordinal"])
                 damage.look_for_swallowed(self, optimizer, window)
-            return None
+            return "again" if checked and not window["on_device"] and dropped.begin(self, optimizer, window) else None
         if verdict["kind"] == "handled-by-script":
-            for _ in range(verdict["times"]):
-                _native.add_handled(1)
-                self.advise("handled-by-script", window["step"],
-                            "gradients that were not finite after backward were zeroed, replaced or dropped by the script")
+            dropped.tell(self, window["step"], dropped.GRADIENTS, verdict["times"])
             if not window["on_device"] and dropped.begin(self, optimizer, window):
                 return "again"
             _native.consume_losses(optimizer)

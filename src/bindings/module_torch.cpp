@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bindings/checked_torch.h"
 #include "bindings/core_python.h"
 #include "bindings/guard_torch.h"
 #include "bindings/hand_torch.h"
@@ -299,6 +300,7 @@ PYBIND11_MODULE(_native, m) {
   PyModule_AddFunctions(m.ptr(), live_methods());
   PyModule_AddFunctions(m.ptr(), guard_methods());
   PyModule_AddFunctions(m.ptr(), rewind_methods());
+  PyModule_AddFunctions(m.ptr(), checked_methods());
   PyModule_AddFunctions(m.ptr(), hand_methods());
   PyModule_AddFunctions(m.ptr(), stack_methods());
   PyModule_AddFunctions(m.ptr(), meter_methods());
