@@ -361,6 +361,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("set_undo_budget", &set_undo_budget);
   m.def("undo_shortfall", &undo_shortfall);
   m.def("set_jump_budget", &set_jump_budget);
+  m.def("jump_refused", &jump_refused);
   m.def("undo_step", [](py::handle o) { return undo_step(entry_of(o)); });
 
   m.def("arm_at", [](std::uint32_t ordinal, std::uint64_t first, std::uint64_t step, bool written) {
