@@ -63,6 +63,26 @@ def test_leaving_the_loop_at_the_check_is_told_at_the_end_and_explained(tmp_path
     assert advisory["births"][0]["op"] == "aten::mul" and "restart" in advisory["text"], got.told()
 
 
+def test_a_function_that_gives_up_and_returns_is_explained_though_its_model_is_gone(tmp_path):
+    got = training(tmp_path, """
+        import math
+        def train():
+            model = nn.Linear(4, 3)
+            opt = torch.optim.SGD(model.parameters(), lr=0.1)
+            for i, x in enumerate(batches):
+                loss = (model(x) / (x.abs().max() * (i != 4))).pow(2).mean()
+                if not math.isfinite(loss.item()):
+                    return i
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+        print("gave up at", train())
+        """, "--on-alarm", "stop", cold=True)
+    advisory, = got.advisories("handled-by-script")
+    assert (got.code, got.out) == (0, "gave up at 4\n") and not got.alarms and advisory["step"] == 4, got.told()
+    assert advisory["births"][0]["op"] == "aten::div" and "model(x) / " in advisory["births"][0]["source"], got.told()
+
+
 SIDE = {
     "a value that is only logged": """
         for i, x in enumerate(batches):

@@ -147,14 +147,11 @@ class Silent : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-OptimizerEntry* owner_of(const CheckedLoss& loss) {
+// Also one that the program has let go of since: a function that trained has returned.
+const OptimizerEntry* owner_of(const CheckedLoss& loss) {
   const auto& owner = live().owner;
   for (const c10::TensorImpl* leaf : loss.leaves) {
-    const auto [begin, end] = owner.equal_range(leaf);
-    for (auto it = begin; it != end; ++it) {
-      OptimizerEntry* entry = it->second.first;
-      if (PyWeakref_GetObject(entry->ref) == entry->self) return entry;
-    }
+    if (const auto found = owner.find(leaf); found != owner.end()) return found->second.first;
   }
   return nullptr;
 }
