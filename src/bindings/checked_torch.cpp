@@ -6,6 +6,7 @@
 #include <ATen/ops/ne_cpu_dispatch.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -156,6 +157,16 @@ const OptimizerEntry* owner_of(const CheckedLoss& loss) {
   return nullptr;
 }
 
+std::vector<at::Tensor> tensors_of(PyObject* roots) {
+  std::vector<at::Tensor> found;
+  const bool several = PyTuple_Check(roots);
+  for (Py_ssize_t i = 0; i < (several ? PyTuple_GET_SIZE(roots) : 1); ++i) {
+    PyObject* root = several ? PyTuple_GET_ITEM(roots, i) : roots;
+    if (THPVariable_Check(root)) found.push_back(THPVariable_Unpack(root));
+  }
+  return found;
+}
+
 PyObject* as_list(const std::vector<CheckedLoss>& losses) {
   PyObject* list = PyList_New(0);
   for (const CheckedLoss& loss : losses) {
@@ -233,7 +244,7 @@ void watch_checks(bool on) {
 
 bool any_checked() noexcept { return checks().waiting.load(std::memory_order_relaxed) != 0; }
 
-void settle_checks(const std::vector<at::Tensor>& roots) {
+void settle_checks(PyObject* roots) {
   Checks& c = checks();
   std::vector<CheckedLoss> found;
   {
@@ -241,7 +252,7 @@ void settle_checks(const std::vector<at::Tensor>& roots) {
     found = std::exchange(c.checked, {});
     c.waiting = 0;
   }
-  for (const at::Tensor& root : roots) {
+  for (const at::Tensor& root : tensors_of(roots)) {
     walk(root, [&](const torch::autograd::Node& node, const torch::autograd::AccumulateGrad* leaf) {
       if (leaf == nullptr) {
         std::erase_if(found, [&](const CheckedLoss& l) { return node.sequence_nr() <= l.last_node; });

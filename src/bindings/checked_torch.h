@@ -11,7 +11,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace finitude::bindings {
@@ -28,9 +27,9 @@ struct CheckedLoss {
 // Puts the stand-ins in or takes them out. Any thread may call the operators meanwhile.
 void watch_checks(bool on);
 
-// Before the notes of an outermost backward (or GradScaler.scale): settles which values were dropped. With the GIL held;
-// costs one load while no bad value was looked at.
-void settle_checks(const std::vector<at::Tensor>& roots);
+// Before the notes of an outermost backward (or GradScaler.scale), given its roots, a tensor or a tuple: settles which values
+// were dropped. With the GIL held, and only where any_checked() says so.
+void settle_checks(PyObject* roots);
 bool any_checked() noexcept;
 
 // A bad root is given to backward: looking at it afterwards, or at what was computed from it, is no news.

@@ -164,16 +164,6 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
   }
 }
 
-std::vector<at::Tensor> tensors_of(PyObject* roots) {
-  std::vector<at::Tensor> found;
-  const bool several = PyTuple_Check(roots);
-  for (Py_ssize_t i = 0; i < (several ? PyTuple_GET_SIZE(roots) : 1); ++i) {
-    PyObject* root = several ? PyTuple_GET_ITEM(roots, i) : roots;
-    if (THPVariable_Check(root)) found.push_back(THPVariable_Unpack(root));
-  }
-  return found;
-}
-
 bool is_target(const OptimizerEntry& entry, std::uint64_t step) {
   const Live& l = live();
   return l.target_set && entry.ordinal == l.target_ordinal && step == l.target_step;
@@ -230,7 +220,7 @@ void note_roots(PyObject* roots, PyObject* grads) {
     l.scaled_pending = false;
     return;
   }
-  if (any_checked()) settle_checks(tensors_of(roots));
+  if (any_checked()) settle_checks(roots);
   if (!PyTuple_Check(roots)) {
     note_root(roots, grads, false);
     return;
@@ -252,7 +242,7 @@ void note_inner_roots(PyObject* roots) {
 }
 
 void note_scaled(PyObject* loss) {
-  if (any_checked()) settle_checks(tensors_of(loss));
+  if (any_checked()) settle_checks(loss);
   note_root(loss, nullptr, true);
   live().scaled_pending = true;
 }
