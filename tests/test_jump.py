@@ -4,6 +4,7 @@ Joint and alternating adversarial loops, several critic steps, functions of thei
 at which step its data are bad; what it prints afterwards is compared with the same program leaving that step out itself.
 """
 
+import re
 import sys
 import textwrap
 
@@ -201,3 +202,64 @@ def test_without_room_for_copies_the_report_says_so(tmp_path):
     wide = text_of("functions", "G").replace("nn.Linear(4, 8), nn.Tanh()", "nn.Linear(4, 70000), nn.Linear(70000, 8), nn.Tanh()")
     alarm = helpers.run(tmp_path, wide, "--undo-mb", "1").the_alarm()
     assert alarm["rerun_by"] == "restart" and "copies to go back to take" in alarm["rerun_text"], alarm["rerun_text"]
+
+
+TIMED = """
+import time, torch
+from torch import nn
+
+torch.manual_seed(5)
+torch.set_num_threads(1)
+one, two = (nn.Embedding({rows}, 8) for _ in range(2))
+head = nn.Linear(8, 1)
+opt_one = torch.optim.SGD(one.parameters(), lr=0.01, momentum=0.9)
+opt_two = torch.optim.SGD([*two.parameters(), *head.parameters()], lr=0.01, momentum=0.9)
+
+
+def train_one(x):
+    opt_one.zero_grad()
+    one(x).pow(2).mean().backward()
+    opt_one.step()
+
+
+def train_two(x, i):
+    opt_two.zero_grad()
+    loss = (head(two(x)) / (i != 40)).pow(2).mean()
+    loss.backward()
+    opt_two.step()
+
+
+for i in range(42):
+    x = torch.randint({rows}, (16,))
+    time.sleep({sleep})
+    train_one(x)
+    train_two(x, i)
+"""
+
+
+def test_a_step_that_is_too_short_for_its_copies_makes_none_and_the_report_says_so(tmp_path):
+    """Of a momentum step over a table most is memory traffic, and a copy of table and momentum is more of it."""
+    alarm = helpers.run(tmp_path, TIMED.format(rows=40_000, sleep=0)).the_alarm()
+    assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("restart", True), alarm["rerun_text"]
+    assert re.search(r"SGD stepped meanwhile; copies to go back to would take \d+ % of the time; --undo-mb keeps them",
+                     alarm["rerun_text"]), alarm["rerun_text"]
+
+
+def test_with_room_given_the_same_step_makes_them_whatever_they_cost(tmp_path):
+    alarm = helpers.run(tmp_path, TIMED.format(rows=40_000, sleep=0), "--undo-mb", "64").the_alarm()
+    assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("jump", True), alarm["rerun_text"]
+
+
+def test_a_step_that_is_long_enough_makes_them_unasked(tmp_path):
+    alarm = helpers.run(tmp_path, TIMED.format(rows=40, sleep=0.02)).the_alarm()
+    assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("jump", True), alarm["rerun_text"]
+
+
+@pytest.mark.parametrize("megabytes, way", [(16, "jump"), (3, "restart")])
+def test_copies_stay_within_the_memory_that_is_given(tmp_path, megabytes, way):
+    """40,000 rows of 8 floats, as many of momentum and of gradient are 3.8 MB."""
+    text = TIMED.format(rows=40_000, sleep=0).replace("opt_two = torch.optim.SGD", "opt_two = torch.optim.Adagrad") \
+        .replace("[*two.parameters(), *head.parameters()], lr=0.01, momentum=0.9", "[*head.parameters()], lr=0.01")
+    alarm = helpers.run(tmp_path, text, "--undo-mb", str(megabytes)).the_alarm()
+    assert alarm["rerun_by"] == way, alarm["rerun_text"]
+    assert way == "jump" or "copies to go back to take 4 MB; --undo-mb gives them room" in alarm["rerun_text"], alarm["rerun_text"]

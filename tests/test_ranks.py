@@ -52,6 +52,15 @@ def torchrun(folder, text, *options, env=None):
     return got
 
 
+def assert_explained_in_place(own, other):
+    """All ranks ran the step again in lock-step: the one that made the value explains it, the other names that rank."""
+    assert [(a["rerun_by"], a["rerun"], a["rerun_verified"]) for a in (own, other)] == [("rewind", "persistent", True)] * 2, \
+        [a["rerun_text"] for a in (own, other)]
+    assert (own["rank"], own["births"][0]["source"][-10:]) == (1, "loss * NAN") and "on all ranks together" in own["rerun_text"]
+    assert (other["cause"]["class"], other["births"][0]["phase"]) == ("other-rank", "communication")
+    assert "came from rank 1" in other["cause"]["text"]
+
+
 def test_ranks_under_torchrun_train_as_without_us(tmp_path):
     write_script(tmp_path, ranks(FINE))
     wanted = plain_launch(tmp_path, *TORCHRUN[1:], "2", "train.py")
@@ -75,6 +84,7 @@ if rank == 1 and step == 5: loss = loss + torch.tensor(NAN)"""), "--on-alarm", "
     assert [(a["step"], a["rank"], a["sink"]["kind"], a["harmless"]) for a in got.alarms] == [
         (3, 1, "loss", False), (3, 0, "gradient", False), (5, 1, "loss", True)]
     assert [a["action"] for a in got.alarms] == ["the step was left out"] * 2 + ["reported, the step is applied"]
+    assert_explained_in_place(*got.alarms[:2])
     assert got.watched["ranks"] == 2
     said = [line for line in got.err.splitlines() if line.startswith("[rank ") and "finitude: step 3" in line]
     assert len(said) == 2 and any(line.startswith("[rank 1] finitude: step 3 skipped, training goes on") for line in said), got.err
@@ -88,13 +98,36 @@ def test_a_stop_ends_all_ranks_with_the_launchers_exit_code(tmp_path):
     assert {(a["step"], a["weights"]) for a in got.alarms} == {(3, "clean")}
     assert got.alarms[0]["rank"] == 1 and got.alarms[0]["sink"]["kind"] == "loss", got.told()
     assert "NonFiniteError: step 3" in got.err
-    # All ranks were run again together afterwards: the rank that made the value explains it, the other names that rank.
-    first, second = got.alarms
-    assert (first["rerun_by"], first["rerun_verified"], second["rerun_by"]) == ("restart", True, "restart"), got.told()
-    assert first["births"][0]["source"].endswith("loss = loss * NAN") and "on all ranks" in first["rerun_text"]
-    assert (second["cause"]["class"], second["births"][0]["phase"]) == ("other-rank", "communication")
-    assert "came from rank 1" in second["cause"]["text"]
-    assert got.err.count("born in forward") == 1
+    assert_explained_in_place(*got.alarms)
+    assert got.err.count("born in forward") == 1 and "running the program again" not in got.err
+
+
+WARNED = FINE + """
+if rank == 1 and step == 3: loss = loss * NAN
+if step == 3: told("loss at", rank, step)"""
+
+
+def test_a_warning_too_is_explained_and_nothing_is_done_twice(tmp_path):
+    """BatchNorm, dropout, a list of losses and prints: all is as without us, where the bad step is applied too."""
+    text = ranks(WARNED).replace("nn.Tanh()", "nn.BatchNorm1d(8), nn.Dropout(0.2)")
+    write_script(tmp_path, text)
+    wanted = plain_launch(tmp_path, *TORCHRUN[1:], "2", "train.py")
+    got = torchrun(tmp_path, text, "--on-alarm", "warn")
+    assert sorted(got.out.splitlines()) == sorted(wanted.out.splitlines()), got.told()
+    assert_explained_in_place(*got.alarms[:2])
+
+
+def test_where_one_rank_cannot_go_back_none_does(tmp_path):
+    """Rank 0 holds a pipe, which gives each line once."""
+    text = ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN").replace(
+        "torch.manual_seed(0)", "torch.manual_seed(0)\nif rank == 0: lines = os.fdopen(os.pipe()[0])", 1)
+    got = torchrun(tmp_path, text, "--on-alarm", "skip")
+    lines = sorted(line.split()[:4] for line in got.out.splitlines())
+    assert lines == [["rank", "0", "True", "True"], ["rank", "1", "True", "True"]], got.told()
+    assert [(a["step"], a["rank"], a["rerun"], a["rerun_by"]) for a in got.alarms] == [
+        (3, 1, "not-run", "none"), (3, 0, "not-run", "none")], [a["rerun_text"] for a in got.alarms]
+    assert all("rank 0: rewind: what was read from lines cannot" in a["rerun_text"] and "--level trace" in a["rerun_text"] for a in got.alarms), \
+        [a["rerun_text"] for a in got.alarms]
 
 
 def test_a_trace_explains_on_each_rank_as_the_step_happens(tmp_path):
@@ -142,7 +175,23 @@ if __name__ == "__main__":
     assert got.code == 1 and "ProcessRaisedException" in got.err, got.told()
     assert set(made(tmp_path)) == {"rank-0", "rank-1"}
     first = got.alarms[0]
-    assert (first["rank"], first["step"], first["rerun_by"], first["rerun_verified"]) == (1, 3, "restart", True), got.told()
+    assert (first["rank"], first["step"], first["rerun_by"], first["rerun_verified"]) == (1, 3, "rewind", True), got.told()
     assert first["births"][0]["source"].endswith("loss = loss * NAN")
 
 
+
+
+# At the first step there is no earlier one to go back to: all ranks are started again after the end.
+def test_a_first_step_is_explained_by_starting_all_ranks_again(tmp_path):
+    """Where the system can keep its files apart, what the second run writes is thrown away."""
+    text = ranks(FINE + """
+with open(f"seen-{rank}.txt", "a") as f: f.write(f"{step}, {os.path.exists('made')}\\n")
+if rank == 0: open("made", "w").close()
+if rank == 1 and step == 0: loss = loss * NAN""")
+    got = torchrun(tmp_path, text, "--on-alarm", "stop")
+    first, second = got.alarms
+    assert (first["rerun_by"], first["rerun_verified"], second["rerun_by"]) == ("restart", True, "restart"), got.told()
+    assert first["births"][0]["source"].endswith("loss = loss * NAN") and "on all ranks" in first["rerun_text"]
+    assert (second["cause"]["class"], second["births"][0]["phase"]) == ("other-rank", "communication")
+    if "were written a second time" not in first["rerun_text"]:
+        assert [len((tmp_path / f"seen-{rank}.txt").read_text().splitlines()) for rank in range(2)] == [1, 1]

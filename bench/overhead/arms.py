@@ -41,11 +41,22 @@ class Finitude:
         self.native, self.install, self.cold, self.job = _native, install, _cold, job
         self.watch = api.watch(job.model, job.optimizer, runs=str(folder), report="")
         self.session = _cold.session
+        self.refused = ""     # why no copies are taken of two optimizers in one iteration; "": they are
         self.off()
 
-    def on(self, undo_mb=0, gate_only=False, trace=False):
+    def decide_on_copies(self):
+        """After some steps that took them: does the recorder go on with it, by its rule for what they may cost?"""
+        self.refused = self.native.jump_refused()
+
+    def on(self, undo_mb=0, gate_only=False, trace=False, copies=False):
+        """copies: those for the jump are taken whatever was decided about them."""
+        from finitude import rewind
+
         self.install.install()
         self.native.set_undo_budget(undo_mb << 20)
+        if hasattr(self.native, "jump_refused"):  # each stretch of steps is too short for the rule to speak anew
+            takes = copies or not self.refused
+            self.native.set_jump_budget(rewind.COPIES_MB << 20 if takes else 0, rewind.COPIES_SHARE)
         if hasattr(self.native, "set_keeps_window_start"):
             self.native.set_keeps_window_start(not gate_only)
         if trace:
@@ -63,10 +74,11 @@ class Finitude:
     def check_off(self):
         now = _patched_places()
         left = [name for name, value in self.before.items() if now[name] is not value and now[name] != value]
-        hooks = self.job.optimizer._optimizer_step_post_hooks
-        if "finitude_check" in hooks:  # waits to be taken out at the next step that we see; does nothing until then
-            del hooks["finitude_check"]
-        left += [f"hook {name}" for name in hooks if str(name).startswith("finitude")]
+        for optimizer in filter(None, (self.job.optimizer, getattr(self.job, "second", None))):
+            hooks = optimizer._optimizer_step_post_hooks
+            if "finitude_check" in hooks:  # waits to be taken out at the next step that we see; does nothing until then
+                del hooks["finitude_check"]
+            left += [f"hook {name}" for name in hooks if str(name).startswith("finitude")]
         if left or self.native.is_on() or self.native.trace_on():
             raise NotOff(", ".join(left) or "the engine is still on")
 

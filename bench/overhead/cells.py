@@ -54,6 +54,10 @@ def _undo(kind):
     return _cell(f"undo-{kind}", 8, measure="overhead", kind=kind, optimizer="adamw", undo_mb=256)
 
 
+def _gan(name, joint):
+    return _cell(f"gan-{name}", 16, measure="overhead", kind="gan", optimizer="adamw", joint=joint)
+
+
 def _memory(kind):
     return [_cell(f"memory-{kind}-{state}", 3, measure="memory", kind=kind, optimizer="adamw", watched=state == "on")
             for state in ("off", "on")]
@@ -69,6 +73,7 @@ def full():
     cells += [_tiny("list", False), _tiny("loader", True)]
     cells += [_compare(kind, 1) for kind in MODELS] + [_compare(kind, 2, 0.4) for kind in ("mlp", "lstm", "gpt-toy")]
     cells += [_half("mlp"), _half("gpt-toy"), _undo("mlp"), _undo("gpt-toy")]
+    cells += [_gan("alternating", False), _gan("joint", True)]
     cells += [c for kind in MODELS for c in _memory(kind)]
     return cells + _alone("mlp", 2) + _alone("gpt-toy", 2)
 

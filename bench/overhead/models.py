@@ -95,6 +95,35 @@ class Lstm(nn.Module):
         return self.head(self.lstm(self.token(x))[0])
 
 
+class Gan(nn.Module):
+    """A generator of 32 x 32 pictures and its discriminator, after DCGAN."""
+
+    def __init__(self, noise=64, width=32):
+        super().__init__()
+        self.noise = noise
+
+        def up(a, b, **more):
+            return nn.ConvTranspose2d(a, b, 4, bias=False, **more), nn.BatchNorm2d(b), nn.ReLU()
+
+        def down(a, b):
+            return nn.Conv2d(a, b, 4, 2, 1, bias=False), nn.BatchNorm2d(b), nn.LeakyReLU(0.2)
+
+        self.g = nn.Sequential(*up(noise, 4 * width), *up(4 * width, 2 * width, stride=2, padding=1),
+                               *up(2 * width, width, stride=2, padding=1), nn.ConvTranspose2d(width, 1, 4, 2, 1), nn.Tanh())
+        self.d = nn.Sequential(nn.Conv2d(1, width, 4, 2, 1), nn.LeakyReLU(0.2), *down(width, 2 * width), *down(2 * width, 4 * width),
+                               nn.Conv2d(4 * width, 1, 4))
+
+    def losses(self, x, z):
+        """Of the discriminator and of the generator, each a function without arguments."""
+        fake = self.g(z[:, :, None, None])
+
+        def says(pictures, real):
+            found = self.d(pictures).flatten()
+            return functional.binary_cross_entropy_with_logits(found, torch.full_like(found, real))
+
+        return lambda: says(x, 1.0) + says(fake.detach(), 0.0), lambda: says(fake, 1.0)
+
+
 def _images(shape, classes, batch):
     return lambda: (torch.randn(batch, *shape), torch.randint(classes, (batch,)))
 
@@ -122,6 +151,7 @@ KINDS = {
     "lstm": Kind(Lstm, _tokens(16, 32, 96)),
     "gpt-toy": Kind(lambda: Gpt(4, 128, 4, 64), _tokens(8, 64, 65)),
     "resnet18": Kind(ResNet18, _images((3, 32, 32), 10, 16)),
+    "gan": Kind(Gan, lambda: (torch.rand(32, 1, 32, 32), torch.randn(32, 64))),
     "gpt-small": Kind(lambda: Gpt(6, 384, 6, 256), _tokens(4, 256, 65)),
 }
 
@@ -145,6 +175,9 @@ class Job:
             self.model.to(torch.bfloat16)
         self.parameters = list(self.model.parameters())
         make, self.clips = OPTIMIZERS[optimizer]
+        self.second = None
+        if kind == "gan":  # the discriminator's steps follow the generator's, and these those
+            self.second, self.parameters = make(self.model.d.parameters()), list(self.model.g.parameters())
         self.optimizer = make(self.parameters)
         ready = [self.kind.batch() for _ in range(self.kind.ready)]
         if half:
@@ -153,4 +186,4 @@ class Job:
         self.loss_of = _loss
 
     def gradient_bytes(self):
-        return sum(p.numel() * p.element_size() for p in self.parameters)
+        return sum(p.numel() * p.element_size() for p in self.model.parameters())

@@ -28,6 +28,8 @@ MOST_STEPS = 200
 
 def train(job, turns):
     """An ordinary training loop, but for the calls that a contender asks for in its description."""
+    if job.second is not None:
+        return train_two(job, turns)
     model, optimizer, batches, loss_of = job.model, job.optimizer, job.batches, job.loss_of
     parameters, clips = job.parameters, job.clips
     total, left = 0.0, 1
@@ -53,6 +55,41 @@ def train(job, turns):
             if end is not None:
                 end()
             total += loss.item()
+
+
+def train_two(job, turns):
+    """Two optimizers in one iteration. joint: both losses, then both backwards, then both steps; else one after the other."""
+    model, of_g, of_d, batches = job.model, job.optimizer, job.second, job.batches
+    total, left = 0.0, 1
+    while True:
+        for index, (x, z) in enumerate(batches):
+            left -= 1
+            if left == 0:
+                left, begin, check_loss, check_gradients, end = turns.next()
+                if left == 0:
+                    return total
+            loss_of_d, loss_of_g = model.losses(x, z)
+            if job.joint:
+                loss_g = loss_of_g()
+                of_g.zero_grad(set_to_none=True)
+                loss_g.backward()
+                of_d.zero_grad(set_to_none=True)
+                loss_d = loss_of_d()
+                loss_d.backward()
+                of_d.step()
+                of_g.step()
+            else:
+                of_d.zero_grad(set_to_none=True)
+                loss_d = loss_of_d()
+                loss_d.backward()
+                of_d.step()
+                of_g.zero_grad(set_to_none=True)
+                loss_g = loss_of_g()
+                loss_g.backward()
+                of_g.step()
+            if end is not None:
+                end()
+            total += loss_d.item() + loss_g.item()
 
 
 class Turns:
@@ -147,6 +184,11 @@ def overhead(spec, job, folder):
     finitude = arms_of.Finitude(job, folder)
     finitude.on()
     warm_up(job, seconds=0)  # the first steps under watch set things up
+    if job.second is not None:  # enough steps for the recorder to decide whether it takes copies
+        finitude.off()
+        finitude.on(copies=True)
+        warm_up(job, least=24, seconds=0)
+        finitude.decide_on_copies()
     finitude.off()
     extra = {"undo_mb": spec["undo_mb"]} if spec.get("undo_mb") else {}
     # The meter reads a clock some twenty times a step: part of the paired runs only where nobody could tell.
@@ -154,11 +196,16 @@ def overhead(spec, job, folder):
     in_pairs = has_meter and ns > 5e6
     arms = {"off": arms_of.Off(), "control": arms_of.Off(), "on": arms_of.On(finitude, metered=in_pairs, **extra)}
     metered = arms["on"] if in_pairs else None
+    if job.second is not None:
+        arms["copies"] = arms_of.On(finitude, metered=has_meter, copies=True, **extra)
     if has_meter and not in_pairs:
         arms["metered"] = metered = arms_of.On(finitude, metered=True, **extra)
     if has_meter and ns < 50e6:
         arms["gate"] = arms_of.On(finitude, gate_only=True, **extra)
-    return _measured(spec, job, finitude, arms, ns, metered)
+    result = _measured(spec, job, finitude, arms, ns, metered)
+    if job.second is not None:
+        result |= {"refused": finitude.refused, "copy_pieces": arms["copies"].pieces}
+    return result
 
 
 def compare(spec, job, folder):
@@ -264,6 +311,7 @@ def main(spec):
     contenders.add_peers(spec.get("peers"))
     folder = pathlib.Path(spec["folder"])
     job = models.Job(spec["kind"], spec["optimizer"], loader=spec.get("loader", True), half=spec.get("half", False))
+    job.joint = spec.get("joint", False)
     result = {"overhead": overhead, "compare": compare, "alone": alone, "memory": memory}[spec["measure"]](spec, job, folder)
     if spec["kind"] == "tiny":
         result["cold_page_ns"] = cold_page()

@@ -10,11 +10,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
 from . import family, pages, ranks
+from .apart import Apart, scratch_outside
 
 ORDER = "order.json"   # in the directory of a rank: what a second run of it is to explain
 ELSEWHERE = "the run has ranks on other machines, which this one cannot start again; with --level trace every step is recorded"
@@ -35,8 +35,8 @@ class _Wanted:
     def done(self):
         return os.path.exists(self.result)
 
-    def take_over(self):
-        """True if the second run came to that step."""
+    def take_over(self, files):
+        """True if the second run came to that step. files: what has to be said of those that it wrote."""
         try:
             with open(self.result, encoding="utf-8") as f:
                 found = json.load(f)
@@ -45,7 +45,7 @@ class _Wanted:
         if found["findings"].get("births"):
             self.alarm.update({key: found["findings"][key] for key in ("births", "cause", "fix", "path")})
         self.alarm.update(step=found["step"], rerun=found["rerun"], rerun_by="restart", rerun_verified=found["verified"],
-                          rerun_text=found["text"])
+                          rerun_text="; ".join(t for t in (found["text"], files) if t))
         text = pages.as_json(self.member.document)
         pages.write(os.path.join(self.member.directory, "report.json"), text.encode())
         pages.write_html(os.path.join(self.member.directory, "report.html"), text)
@@ -72,7 +72,8 @@ def explain(members, command, environment, settings, seconds, cwd=None):
     seconds: how long the first run took. True if an alarm was explained."""
     if settings.on_alarm != "stop":
         return False
-    directory = tempfile.mkdtemp(prefix="finitude-")
+    cwd = cwd or os.getcwd()
+    directory = scratch_outside(cwd)
     try:
         wanted = _orders(members, directory)
         if not wanted:
@@ -85,8 +86,8 @@ def explain(members, command, environment, settings, seconds, cwd=None):
         for one in wanted:
             with open(one.path, "w", encoding="utf-8") as f:
                 json.dump(one.order, f)
-        why = _run(wanted, command, environment, settings, directory, seconds, cwd)
-        explained = [one for one in wanted if one.take_over()]
+        why, files = _run(wanted, command, environment, settings, directory, seconds, cwd)
+        explained = [one for one in wanted if one.take_over(files)]
         for one in wanted:
             if one not in explained:
                 one.alarm["rerun_text"] = why
@@ -96,19 +97,41 @@ def explain(members, command, environment, settings, seconds, cwd=None):
 
 
 def _run(wanted, command, environment, settings, directory, seconds, cwd):
-    """Why the program, run again, did not come to every step that was asked for; "" if it did."""
+    """(why the program, run again, did not come to every step that was asked for, what has to be said of its files)."""
     environment = dict(environment)
+    scratch, apart = scratch_outside(cwd), None
+    try:
+        apart = Apart(scratch, cwd, command[1:], time.time() - seconds, [os.path.abspath(settings.runs)], stays=directory)
+    except OSError:
+        pass  # its files are written a second time then, which is said
+    try:
+        why = _wait_for(wanted, command, environment, settings, directory, seconds, cwd, apart)
+        not_kept = apart.not_kept() if apart is not None else [cwd]
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return why, f"files that it writes below {', '.join(not_kept[:3])} were written a second time" if not_kept else ""
+
+
+def _wait_for(wanted, command, environment, settings, directory, seconds, cwd, apart):
+    """Runs it until all that are wanted have told. Why some have not."""
     family.announce(environment, "", settings, directory)
     step, limit = max(one.order["step"] for one in wanted), max(120.0, 6 * seconds)
     sys.stderr.write(f"finitude: running the program again up to step {step}, all ranks "
                      f"(the first run took {seconds:.0f} s; Ctrl-C leaves this out) ...\n")
     sys.stderr.flush()
+    with_us = ends_with_us(signal.SIGTERM)
+
+    def before_exec():
+        if apart is not None:
+            apart.before_exec()
+        with_us()
+
     try:
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL, start_new_session=True, cwd=cwd,
-                                   preexec_fn=ends_with_us(signal.SIGTERM))
-    except OSError as e:
-        return f"the program could not be started again: {e.strerror}"
+                                   preexec_fn=before_exec)
+    except (OSError, subprocess.SubprocessError) as e:
+        return f"the program could not be started again: {getattr(e, 'strerror', None) or e}"
     began = time.monotonic()
     before = _on_sigterm(_interrupt)
     try:

@@ -119,3 +119,12 @@ def end_eager(stance):
     """Puts the stance of torch.compile back to what it was before `run_eagerly`."""
     if stance is not None:
         stance.__exit__(None, None, None)
+
+
+def group_store():
+    """The store through which the ranks of the default process group met, or None (private name, unchanged 2.7 to 2.13)."""
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    try:
+        return module._get_default_store()
+    except (AttributeError, ValueError, KeyError, RuntimeError):
+        return None

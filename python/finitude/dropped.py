@@ -4,6 +4,8 @@ from . import _native, findings, ranks, recall, restart, rewind
 from . import sinks as sinks_of
 
 BAD = 2    # GradMark::State: at least infinite
+GRADIENTS = "gradients that were not finite after backward were zeroed, replaced or dropped by the script"
+CHECKED = "a loss that was not finite was looked at by the script and never given to backward"
 HOW = "; run it with --level trace to see where it was born"
 
 
@@ -39,6 +41,12 @@ def end(session, alarm, is_explained):
     session.holds.release()
 
 
+def tell_checked(session, losses):
+    """Losses that the script looked at before backward, and dropped."""
+    for loss in losses:
+        tell(session, loss["step"], CHECKED)
+
+
 def at_end(session, told):
     """The program ended with a bad step that it did not apply, as where it left its loop for that reason.
 
@@ -46,24 +54,28 @@ def at_end(session, told):
     """
     for optimizer in sinks_of.watched_optimizers() if not session.report.alarms else ():
         if any(m >= BAD for m in _native.window(optimizer)["marks"]):
-            _tell(session, _native.window(optimizer)["step"], "gradients that were not finite after backward were never applied")
+            tell(session, _native.window(optimizer)["step"], "gradients that were not finite after backward were never applied")
             told = True
             break
     for _ in _native.pending_bad_losses() if not told else ():
-        _tell(session, _native.counters()["steps"], "a loss that was not finite was never applied")
+        tell(session, _native.counters()["steps"], "a loss that was not finite was never applied")
+        told = True
+    if not told and not session.report.alarms:
+        tell_checked(session, _native.dropped_checks() or _native.waiting_checks())
     _explain(session)
 
 
-def _tell(session, step, text):
-    _native.add_handled(1)
-    session.advise("handled-by-script", step, text)
+def tell(session, step, text, times=1):
+    for _ in range(times):
+        _native.add_handled(1)
+        session.advise("handled-by-script", step, text)
 
 
 def _explain(session):
     if session.explained_drop or session.config.on_alarm == "raise" or session.report.alarms or ranks.several() or \
             not session.has_time:
         return
-    found = sinks_of.pending_window(session) or sinks_of.lost_window(session)
+    found = sinks_of.pending_window(session) or sinks_of.lost_window(session) or sinks_of.checked_window(session)
     if found is None or not session.report.advisories:
         return
     session.explained_drop = True

@@ -15,7 +15,8 @@ def fingerprint(optimizer):
     None for an optimizer that is gone: the losses that no step answered for are what is left.
     """
     if optimizer is None:
-        return {"losses": [loss["sum"] for loss in _native.pending_bad_losses()], "generator": None, "gradients": None}
+        losses = _native.pending_bad_losses() + _native.waiting_checks()
+        return {"losses": [loss["sum"] for loss in losses], "generator": None, "gradients": None}
     window = _native.window(optimizer)
     return {
         "losses": [l["sum"] for l in window["losses"]],

@@ -92,6 +92,7 @@ def install():
     if not _fork_hook:
         os.register_at_fork(after_in_child=_after_fork)
         _fork_hook = True
+    _native.watch_checks(True)
     _installed = True
     _native.set_on(True)
 
@@ -115,6 +116,7 @@ def uninstall():
     global _installed
     _native.set_on(False)
     _native.trace_stop()
+    _native.watch_checks(False)
     _native.set_undo_budget(0)
     _native.set_jump_budget(0, 0.0)
     _native.leave_devices()

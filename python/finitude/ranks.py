@@ -1,8 +1,8 @@
 """Which rank of how many this process is, and what one rank may decide alone.
 
 Ranks do not agree on a veto yet. Under DistributedDataParallel they need not: every rank is given the same gradients, so
-each sees the same bad one and leaves the same step out. Where a rank could be the only one to see a value, or would have
-to repeat a collective operation that the others do not repeat, it must not act alone: see `seen_by_all` and `several`.
+each sees the same bad one and leaves the same step out. Where a rank could be the only one to see a value it must not act
+alone: see `seen_by_all`. A second run repeats collective operations, so all make it or none: see together.py.
 """
 
 import gc
@@ -45,10 +45,13 @@ def _parallel_models():
     return [o for o in gc.get_objects() if issubclass(type(o), kind)] if kind else []
 
 
-def seen_by_all(parameters):
-    """Is one of these parameters' gradients the same on every rank, because DistributedDataParallel averaged it?"""
+def seen_by_all(parameters, by_everyone=False):
+    """Is one of these parameters' gradients the same on every rank, because DistributedDataParallel averaged it?
+    by_everyone: over all ranks of the run, not some of them."""
     wanted = {id(p) for p in parameters}
     for model in _parallel_models():
+        if by_everyone and model.process_group.size() != world()[1]:
+            continue
         ignored = getattr(model, "parameters_to_ignore", ())
         for name, p in model.module.named_parameters():
             if id(p) in wanted and name not in ignored and model.require_backward_grad_sync:

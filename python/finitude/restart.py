@@ -23,7 +23,7 @@ def run(session, alarm, expected, where="window", hand=None):
     """
     start = session.start
     if ranks.several():
-        alarm["rerun_text"] = TOGETHER
+        findings.passed_over(alarm, TOGETHER)
         if session.member and start is not None and not alarm["harmless"]:
             _leave_order(session, {**_order(start, alarm, expected, where, hand), "ranks": ranks.world()[1]})
         return False
@@ -198,7 +198,7 @@ class Target:
             found = sinks_of.pending_window(session) or sinks_of.value_in_frames(session, error)
             if found is not None:
                 self.finish(session, found[0], found[2])
-            if sinks_of.lost_window(session) is not None:
+            if sinks_of.lost_window(session) is not None or sinks_of.checked_window(session) is not None:
                 self.finish(session, None, [])
         os._exit(3)
 

@@ -42,34 +42,47 @@ def try_trace(session, optimizer, alarm, sinks):
     return explained and not compat.compiled_code_ran()
 
 
-def begin(session, optimizer, alarm, sinks, tries=0, expected=None):
-    """Puts the window's start back. True: returning from the vetoed call runs it again. tries: so many ways went wrong."""
+def begin(session, optimizer, alarm, sinks, tries=0, expected=None, vote=None):
+    """Puts the window's start back. True: returning from the vetoed call runs it again. tries: so many ways went wrong.
+    vote: of several ranks, which go back together or not at all."""
+    done, why = _begin(session, optimizer, alarm, sinks, tries, expected, vote)
+    if why:
+        if vote is not None and not done:
+            why = vote.cast(why)
+        findings.passed_over(alarm, why)
+    return not why
+
+
+def _begin(session, optimizer, alarm, sinks, tries, expected, vote):
+    """(have the ranks voted, why the window does not run again or "")."""
     why, jumps, over = _native.rewind_way(optimizer, tries)
     way = "jump" if jumps else "rewind"
     if why is None and (own := discover.unwatched_generators(session.generators)):
         why = f"the program draws from a generator of its own ({', '.join(own[:3])})"
     if why is not None:
-        findings.passed_over(alarm, f"{way}: {why}")
-        return False
+        return False, f"{way}: {why}"
     stepping = [optimizer, *over]
     params = [p for o in stepping for p in discover.parameters(o)]
     expected = expected or findings.fingerprint(optimizer)
     held = [(kind, name, tensor.clone() if tensor is not None else None) for kind, name, tensor in sinks]
     ledger = Ledger(sys._getframe(), params, sinks_of.watched_optimizers())
     if ledger.one_way:
-        findings.passed_over(alarm, f"{way}: what was read from {', '.join(ledger.one_way[:3])} cannot be read again")
-        return False
-    grads = [(p, p.grad) for p in params]
+        return False, f"{way}: what was read from {', '.join(ledger.one_way[:3])} cannot be read again"
+    # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
+    grads = [(p, p.grad.clone() if vote is not None and p.grad is not None else p.grad) for p in params]
     why = _native.rewind_begin()
     if why is not None:
-        findings.passed_over(alarm, f"{way}: {why}")
-        return False
-    goes_on = session.config.on_alarm != "stop" or "advisory" in alarm
-    if goes_on and (read := readers.will_read(sys._getframe(), _native.unset_names())):
-        _native.rewind_end()               # a program that is to go on must not meet a name that is gone
+        return False, f"{way}: {why}"
+    # A program that is to go on must not meet a name that is gone; nor must a rank alone, while the others wait for it.
+    goes_on = session.config.on_alarm != "stop" or "advisory" in alarm or vote is not None
+    read = readers.will_read(sys._getframe(), _native.unset_names()) if goes_on else ()
+    why = f"{way}: {', '.join(read[:3])} would be read again, and nothing keeps the value" if read else ""
+    if vote is not None:
+        why = vote.cast(why, " ".join([way, *sorted(type(o).__name__ for o in over)]))
+    if why:
+        _native.rewind_end()
         _native.rewind_undo()
-        findings.passed_over(alarm, f"{way}: {', '.join(read[:3])} would be read again, and nothing keeps the value")
-        return False
+        return True, why
     try:
         session.holds.hold([sharing for o in stepping for sharing in discover.sharing(o)])
         session.holds.hold_scaler(session.scaler)
@@ -79,7 +92,7 @@ def begin(session, optimizer, alarm, sinks, tries=0, expected=None):
         session.pending = {
             "alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "ledger": ledger, "grads": grads,
             "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
-            "files": HeldFiles(), "twice": [], "quiet": Quiet(), "eager": compat.run_eagerly(),
+            "files": HeldFiles(), "twice": [], "quiet": Quiet(), "eager": compat.run_eagerly(), "vote": vote,
         }
     except BaseException:  # a failure of ours, told of elsewhere: the program goes on from where it stood
         _native.rewind_end()
@@ -90,7 +103,7 @@ def begin(session, optimizer, alarm, sinks, tries=0, expected=None):
     _native.trace_start()
     _native.gradients_are_sinks("advisory" in alarm)
     capsule.begin(session)
-    return True
+    return True, ""
 
 
 def passes(pending, optimizer):
@@ -133,7 +146,7 @@ def end(session, optimizer, pending):
         as_before = _as_before_second_run(optimizer, pending)
         _native.trace_clear()
         _native.tape_clear()
-        if as_before and pending["tries"] == 0 and pending["way"] == "jump" and \
+        if as_before and pending["tries"] == 0 and pending["way"] == "jump" and pending["vote"] is None and \
                 begin(session, optimizer, alarm, pending["sinks"], 1, pending["expected"]):
             session.pending["twice"] = twice
             return "again"
@@ -142,9 +155,10 @@ def end(session, optimizer, pending):
         return False
     passed_over = alarm["rerun_text"]
     alarm["rerun_by"], alarm["rerun_verified"] = pending["way"], same
+    together = "on all ranks together " if pending["vote"] is not None else ""
     back = f"rewound over the step of {pending['over']}, which was undone and taken again, " if pending["over"] else \
         "rewound to where another optimizer stepped last " if pending["way"] == "jump" else "rewound "
-    alarm["rerun_text"] = back + "and run again in place" + (", eagerly instead of compiled" if eager else "") + written_twice(twice)
+    alarm["rerun_text"] = back + together + "and run again in place" + (", eagerly instead of compiled" if eager else "") + written_twice(twice)
     if not same and not failed_again:
         alarm["rerun"] = "order-dependent"
         alarm["rerun_text"] += f"; the step came out finite: {ONLY_COMPILED}"

@@ -6,7 +6,7 @@ import sys
 import torch
 
 from . import _native, byhand, capsule, damage, discover, dropped, findings, guard, intake, late, ranks, recall, restart, rewind
-from . import scaling
+from . import scaling, together
 from . import sinks as sinks_of
 from .errors import NonFiniteError
 from .hold import Holds
@@ -32,6 +32,7 @@ class Session:
         self.scaler_skips = _native.ScalerSkips()
         self.recorded = False         # a second run is on the tape: its capsule is yet to be written
         self.pending = None           # the alarm that the second run under way is to explain
+        self.vote = None              # of the ranks that have just run a step again together
         self.allowed = []
         self.saved = {}
         self.generators = []          # the program's own, part of every snapshot
@@ -146,12 +147,14 @@ class Session:
     def on_window(self, optimizer):
         """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
         recall.leave_at(self, optimizer)
+        checked = _native.dropped_checks()
         if self.target is not None:
             return self.target.on_window(self, optimizer)
         if self.pending is not None:
             return None if rewind.passes(self.pending, optimizer) else self._second_run_ended(optimizer)
         window = _native.window(optimizer)
         verdict = _native.window_verdict(optimizer, False)
+        dropped.tell_checked(self, checked)
         if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in self.damaged:
             if found := damage.sinks(self, optimizer):
                 return damage.found_late(self, optimizer, window, found)
@@ -166,12 +169,9 @@ class Session:
             if window["vanished"] and window["ordinal"] not in self.vanished:
                 self.vanished.add(window["ordinal"])
                 damage.look_for_swallowed(self, optimizer, window)
-            return None
+            return "again" if checked and not window["on_device"] and dropped.begin(self, optimizer, window) else None
         if verdict["kind"] == "handled-by-script":
-            for _ in range(verdict["times"]):
-                _native.add_handled(1)
-                self.advise("handled-by-script", window["step"],
-                            "gradients that were not finite after backward were zeroed, replaced or dropped by the script")
+            dropped.tell(self, window["step"], dropped.GRADIENTS, verdict["times"])
             if not window["on_device"] and dropped.begin(self, optimizer, window):
                 return "again"
             _native.consume_losses(optimizer)
@@ -274,24 +274,28 @@ class Session:
         """
         traced = self.config.level == "trace" and where in ("window", "written", "search")
         allowances = bool(self.allowed or self.allowed_tensors)
-        if rerun_wanted and self.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], allowances, traced):
+        vote = together.vote_on(self, optimizer, alarm) if rerun_wanted and where == "window" and not traced else None
+        kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
+        if rerun_wanted and self.second_runs.take(kind, alarm["harmless"], allowances, traced):
             if traced and rewind.try_trace(self, optimizer, alarm, sinks):
                 pass
             elif where == "window" and recall.explain(self, optimizer, alarm):
                 pass
             elif where == "search" and undone and loss is not None and recall.explain(self, optimizer, alarm, loss):
                 pass
-            elif where == "window" and not self.units.of_framework() and not ranks.several() and \
-                    rewind.begin(self, optimizer, alarm, sinks):
+            elif where == "window" and not self.units.of_framework() and (vote or not ranks.several()) and \
+                    rewind.begin(self, optimizer, alarm, sinks, vote=vote):
                 return "again"  # _second_run_ended goes on from here
             else:
                 restart.run(self, alarm, findings.fingerprint(optimizer), where)
                 if where == "start":
                     findings.as_loaded_state(alarm)
+        elif vote:
+            vote.cast("it runs no more steps again")
         return self._conclude(optimizer, alarm, where in ("written", "search"), undone)
 
     def _second_run_ended(self, optimizer):
-        alarm, self.pending = self.pending, None
+        alarm, self.pending, self.vote = self.pending, None, self.pending["vote"]
         verdict = rewind.end(self, optimizer, alarm)
         _native.consume_losses(optimizer)
         if verdict == "again":
@@ -323,7 +327,7 @@ class Session:
         elif action == "rollback":
             action = "skip"
         if not written or undone:
-            action = ranks.may_do_alone(action, alarm, lambda: self._bad_parameters(optimizer, undone))
+            action = ranks.may_do_alone(action, alarm, lambda: self.bad_parameters(optimizer, undone))
         skipped = "the step was undone" if undone else "reported, the step is applied" if written else "the step was left out"
         stopped = "the step was undone, stopped" if undone else "stopped"
         alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
@@ -337,6 +341,7 @@ class Session:
         for inner in guard.inside(optimizer) if action != "warn" and not written else ():
             _native.close_window(inner)
         if action in ("stop", "raise"):
+            together.part(self.vote)
             self.holds.release()
             if undone or not written:
                 _native.put_back(intake.iterates_data())
@@ -353,7 +358,7 @@ class Session:
         return None
 
     @staticmethod
-    def _bad_parameters(optimizer, written):
+    def bad_parameters(optimizer, written):
         params = discover.parameters(optimizer)
         return params if written else [params[i] for i, m in enumerate(_native.window(optimizer)["marks"]) if m >= BAD]
 
@@ -377,8 +382,7 @@ class Session:
         if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():
             return
         explained = recall.explained(self, error)
-        found = explained or \
-            sinks_of.pending_window(self) or sinks_of.value_in_frames(self, error) or sinks_of.lost_window(self)
+        found = explained or sinks_of.behind(self, error)
         if found is None:
             return
         optimizer, alarm, sinks = found

@@ -56,6 +56,18 @@ def lost_window(session):
     return None, alarm, []
 
 
+def checked_window(session):
+    """(None, alarm, []) for a bad loss that the script looked at, and after which no backward came."""
+    losses = _native.waiting_checks()
+    if not losses:
+        return None
+    _native.sink_waiting_checks()
+    loss = losses[0]
+    alarm = session.alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
+    alarm["loss"], alarm["text"] = number(float(loss["value"])), "loss is not finite"
+    return None, alarm, []
+
+
 _SPEAKS_OF_VALUES = re.compile(r"nan|inf\b|infinit|finite|invalid", re.IGNORECASE)
 
 
@@ -86,3 +98,8 @@ def value_in_frames(session, error):
                 alarm["text"] = f"{name} holds {count_text(value.detach())} and was not given to backward"
                 return optimizers[0], alarm, [("loss", name, value)]
     return None
+
+
+def behind(session, error):
+    """The bad value that a script's own exception is about, as pending_window gives it, or None."""
+    return pending_window(session) or value_in_frames(session, error) or lost_window(session)

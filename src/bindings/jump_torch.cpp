@@ -111,6 +111,8 @@ void set_jump_budget(std::size_t size_bytes, double share) noexcept {
   j.spent = {};
 }
 
+const std::string& jump_refused() noexcept { return jumps().refused; }
+
 std::uint64_t applied_serial() noexcept { return jumps().serial; }
 
 void copy_before_jump(OptimizerEntry& entry) {

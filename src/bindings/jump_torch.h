@@ -17,6 +17,8 @@ namespace finitude::bindings {
 // How much may be kept. In bytes, of all optimizers together; 0: nothing. share: of the time that passes, what
 // taking the copies may cost before no more are taken; 0: any.
 void set_jump_budget(std::size_t size_bytes, double share) noexcept;
+// Why no copies are taken any more, "" if they are.
+const std::string& jump_refused() noexcept;
 
 // Right before an optimizer applies a good step, and before anything else copies it: takes what is wanted.
 void copy_before_jump(OptimizerEntry& entry);

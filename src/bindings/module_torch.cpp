@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bindings/checked_torch.h"
 #include "bindings/core_python.h"
 #include "bindings/guard_torch.h"
 #include "bindings/hand_torch.h"
@@ -299,6 +300,7 @@ PYBIND11_MODULE(_native, m) {
   PyModule_AddFunctions(m.ptr(), live_methods());
   PyModule_AddFunctions(m.ptr(), guard_methods());
   PyModule_AddFunctions(m.ptr(), rewind_methods());
+  PyModule_AddFunctions(m.ptr(), checked_methods());
   PyModule_AddFunctions(m.ptr(), hand_methods());
   PyModule_AddFunctions(m.ptr(), stack_methods());
   PyModule_AddFunctions(m.ptr(), meter_methods());
@@ -359,6 +361,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("set_undo_budget", &set_undo_budget);
   m.def("undo_shortfall", &undo_shortfall);
   m.def("set_jump_budget", &set_jump_budget);
+  m.def("jump_refused", &jump_refused);
   m.def("undo_step", [](py::handle o) { return undo_step(entry_of(o)); });
 
   m.def("arm_at", [](std::uint32_t ordinal, std::uint64_t first, std::uint64_t step, bool written) {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "bindings/checked_torch.h"
 #include "bindings/jump_torch.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
@@ -152,7 +153,10 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
   observe::TensorView g;
   note.grad_bad = grad != nullptr && THPVariable_Check(grad) &&
                   observe::view_of(*THPVariable_Unpack(grad).unsafeGetTensorImpl(), &g) && observe::quick(g).bad;
-  if (note.bad) collect_leaves(root, &note.leaves);
+  if (note.bad) {
+    collect_leaves(root, &note.leaves);
+    note_given(root);
+  }
   if (observe::TapeRecorder::get().on() && !note.in_closure) observe::TapeRecorder::get().add_outcome("loss", "loss", root);
   // While armed, the loss is a sink at the time it is handed over.
   if (note.bad && observe::Tracer::get().on() && !note.in_closure) {
@@ -216,6 +220,7 @@ void note_roots(PyObject* roots, PyObject* grads) {
     l.scaled_pending = false;
     return;
   }
+  if (any_checked()) settle_checks(roots);
   if (!PyTuple_Check(roots)) {
     note_root(roots, grads, false);
     return;
@@ -237,6 +242,7 @@ void note_inner_roots(PyObject* roots) {
 }
 
 void note_scaled(PyObject* loss) {
+  if (any_checked()) settle_checks(loss);
   note_root(loss, nullptr, true);
   live().scaled_pending = true;
 }
@@ -336,7 +342,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
   };
   look_at_losses();
   const bool rare = !ok || verdict->laundered != 0 || entry.written_bad || buffer_snapshot().turned_nan() || rewind_wants(entry) ||
-                    units_run_again() || is_target(entry, entry.step) || (l.target_written && entry.step > 0 && is_target(entry, entry.step - 1));
+                    any_dropped_check() || units_run_again() || is_target(entry, entry.step) || (l.target_written && entry.step > 0 && is_target(entry, entry.step - 1));
   if (device != nullptr) {
     settle_device(entry, verdict, may_be_late && !rare && !bad_loss && verdict->bad_gradients == 0);
     look_at_losses();

@@ -80,7 +80,7 @@ HARD = [
     Row("checks the loss before backward and raises", "checks_and_raises", "step 4, loss", way="restart", vetoed="by the script"),
     Row("checks the loss after backward and leaves the loop", "checks_and_breaks", "advisory, step 6", way="restart",
         vetoed="by the script"),
-    Row("checks the loss before backward, `continue`", "checks_and_continues", "no", way="none", rerun="not-run", verified="no", line="none",
+    Row("checks the loss before backward, `continue`", "checks_and_continues", "advisory, step 6",
         vetoed="by the script"),
     Row("checks the gradients, `continue`", "checks_after_backward", "advisory, step 6", vetoed="by the script"),
 ]
@@ -89,7 +89,7 @@ LAUNCHERS = [
     Row("`python -m package`", "runs_as_module", "step 4, loss", launcher=("-m", "{name}")),
     Row("`torch.multiprocessing.spawn` and `Process`", "spawned_ranks", "step 3, loss", launcher=("{program}",)),
     Row("a script that starts `python child.py`", "starts_children", "step 4, loss", launcher=("{program}",)),
-    Row("`torchrun`, two ranks, DDP", "two_ranks", "step 3, loss", way="restart", policy="stop",
+    Row("`torchrun`, two ranks, DDP", "two_ranks", "step 3, loss", policy="stop",
         launcher=(PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "{program}")),
     Row("`python -m cProfile`", "module_level", "step 7, loss",
         launcher=(PYTHON, "-m", "cProfile", "-o", "/dev/null", "{program}")),

@@ -1,0 +1,283 @@
+#include "bindings/checked_torch.h"
+
+#include <ATen/ops/_local_scalar_dense_cpu_dispatch.h>
+#include <ATen/ops/eq_cpu_dispatch.h>
+#include <ATen/ops/isinf_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/ne_cpu_dispatch.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <mutex>
+#include <unordered_set>
+#include <utility>
+
+#include "bindings/live_torch.h"
+#include "observe/tensor_view_torch.h"
+#include "observe/tracer_torch.h"
+
+namespace finitude::bindings {
+namespace {
+
+constexpr std::int64_t kMostElements = 4096;  // of a loss that is no scalar
+constexpr std::uint32_t kMostLooks = 256;     // at values that are not finite, in a run: a program may log one in each step
+constexpr std::size_t kMostKept = 16;
+
+struct Range {
+  std::uint64_t first, last;
+  bool overlaps(const Range& other) const { return first <= other.last && other.first <= last; }
+};
+
+struct Checks {
+  std::atomic<bool> on = false;
+  std::atomic<std::uint32_t> looks = 0;
+  std::atomic<std::size_t> waiting = 0;  // size of `checked`
+  std::mutex mutex;                      // guards the two below, which operators on any thread write
+  std::vector<CheckedLoss> checked;
+  std::vector<Range> given;              // graphs of the last bad roots
+  std::vector<CheckedLoss> dropped;      // with the GIL held
+  std::vector<std::unique_ptr<torch::Library>> stand_ins;
+};
+
+Checks& checks() {
+  static Checks* instance = new Checks();
+  return *instance;
+}
+
+// Calls visit(node, is it a leaf's) for each node below the root until it returns false.
+template <typename Visit>
+void walk(const at::Tensor& root, Visit&& visit) {
+  constexpr std::size_t kMaxNodes = 1'000'000;
+  std::unordered_set<const torch::autograd::Node*> seen;
+  std::vector<const torch::autograd::Node*> todo;
+  const auto top = root.grad_fn();
+  if (top) todo.push_back(top.get());
+  while (!todo.empty() && seen.size() < kMaxNodes) {
+    const auto* node = todo.back();
+    todo.pop_back();
+    if (!seen.insert(node).second) continue;
+    if (!visit(*node, dynamic_cast<const torch::autograd::AccumulateGrad*>(node))) return;
+    for (const auto& edge : node->next_edges()) {
+      if (edge.function) todo.push_back(edge.function.get());
+    }
+  }
+}
+
+Range range_of(const at::Tensor& root, std::vector<const c10::TensorImpl*>* leaves) {
+  Range range{UINT64_MAX, 0};
+  walk(root, [&](const torch::autograd::Node& node, const torch::autograd::AccumulateGrad* leaf) {
+    if (leaf != nullptr) {
+      if (leaves != nullptr) leaves->push_back(leaf->variable.unsafeGetTensorImpl());
+    } else {
+      range.first = std::min(range.first, node.sequence_nr());
+      range.last = std::max(range.last, node.sequence_nr());
+    }
+    return true;
+  });
+  return range;
+}
+
+// Rare: a value that is part of a graph and is not finite was looked at. On any thread, perhaps without the GIL.
+void note_checked(const at::Tensor& value) noexcept {
+  Checks& c = checks();
+  if (!c.on.load(std::memory_order_relaxed) || !live().on || c.looks.fetch_add(1) >= kMostLooks) return;
+  try {
+    observe::TensorView v;
+    if (!observe::view_of(*value.unsafeGetTensorImpl(), &v)) return;
+    CheckedLoss found;
+    const Range range = range_of(value, &found.leaves);
+    if (found.leaves.empty() || range.first > range.last) return;
+    found.first_node = range.first;
+    found.last_node = range.last;
+    found.sum = observe::checksum(v);
+    const sense::Health h = observe::full(v);
+    found.value = h.nan ? NAN : h.pos_inf ? INFINITY : -INFINITY;
+    const std::lock_guard lock(c.mutex);
+    if (std::any_of(c.given.begin(), c.given.end(), [&](const Range& r) { return r.overlaps(range); })) return;
+    for (const CheckedLoss& other : c.checked) {  // looked at twice, or a part of it was
+      if (range.overlaps({other.first_node, other.last_node})) return;
+    }
+    if (c.checked.size() >= kMostKept) return;
+    if (observe::Tracer::get().on()) found.held = value;
+    c.checked.push_back(std::move(found));
+    c.waiting.store(c.checked.size());
+  } catch (...) {  // the operator that is under way is the program's
+  }
+}
+
+bool is_bad(const at::Tensor& value) noexcept {
+  observe::TensorView v;
+  return observe::view_of(*value.unsafeGetTensorImpl(), &v) && observe::quick(v).bad;
+}
+
+// `x == x` and `x != x` are false and true for a NaN alone, and below isfinite and isnan.
+inline void compared(const at::Tensor& self, const at::Tensor& other) noexcept {
+  if (self.unsafeGetTensorImpl() != other.unsafeGetTensorImpl()) [[likely]] return;
+  if (self.numel() <= kMostElements && self.requires_grad() && !self.is_leaf() && is_bad(self)) note_checked(self);
+}
+
+at::Tensor eq(const at::Tensor& self, const at::Tensor& other) {
+  compared(self, other);
+  return at::cpu::eq(self, other);
+}
+
+at::Tensor ne(const at::Tensor& self, const at::Tensor& other) {
+  compared(self, other);
+  return at::cpu::ne(self, other);
+}
+
+at::Tensor infinite(const at::Tensor& self) {
+  if (self.numel() <= kMostElements && self.requires_grad() && !self.is_leaf() && is_bad(self)) note_checked(self);
+  return at::compositeexplicitautograd::isinf(self);
+}
+
+at::Scalar read_element(const at::Tensor& self) {
+  at::Scalar value = at::cpu::_local_scalar_dense(self);
+  if (value.isFloatingPoint() && !std::isfinite(value.toDouble()) && self.requires_grad() && !self.is_leaf()) [[unlikely]]
+    note_checked(self);
+  return value;
+}
+
+// torch warns once of any kernel that is replaced.
+class Silent : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+// Also one that the program has let go of since: a function that trained has returned.
+const OptimizerEntry* owner_of(const CheckedLoss& loss) {
+  const auto& owner = live().owner;
+  for (const c10::TensorImpl* leaf : loss.leaves) {
+    if (const auto found = owner.find(leaf); found != owner.end()) return found->second.first;
+  }
+  return nullptr;
+}
+
+std::vector<at::Tensor> tensors_of(PyObject* roots) {
+  std::vector<at::Tensor> found;
+  const bool several = PyTuple_Check(roots);
+  for (Py_ssize_t i = 0; i < (several ? PyTuple_GET_SIZE(roots) : 1); ++i) {
+    PyObject* root = several ? PyTuple_GET_ITEM(roots, i) : roots;
+    if (THPVariable_Check(root)) found.push_back(THPVariable_Unpack(root));
+  }
+  return found;
+}
+
+PyObject* as_list(const std::vector<CheckedLoss>& losses) {
+  PyObject* list = PyList_New(0);
+  for (const CheckedLoss& loss : losses) {
+    const OptimizerEntry* entry = owner_of(loss);
+    if (entry == nullptr || list == nullptr) continue;
+    PyObject* one = Py_BuildValue("{s:d,s:K,s:s,s:I,s:K}", "value", loss.value, "sum", static_cast<unsigned long long>(loss.sum),
+                                  "optimizer", entry->class_name.c_str(), "ordinal", static_cast<unsigned>(entry->ordinal),
+                                  "step", static_cast<unsigned long long>(entry->step));
+    if (one == nullptr || PyList_Append(list, one) != 0) Py_CLEAR(list);
+    Py_XDECREF(one);
+  }
+  return list;
+}
+
+// dropped_checks() -> the values that were looked at and then dropped, once.
+PyObject* dropped_checks(PyObject*, PyObject*) { return as_list(std::exchange(checks().dropped, {})); }
+
+std::vector<CheckedLoss> waiting() {
+  Checks& c = checks();
+  const std::lock_guard lock(c.mutex);
+  return c.checked;
+}
+
+// waiting_checks() -> those after which no backward has come yet.
+PyObject* waiting_checks(PyObject*, PyObject*) { return as_list(waiting()); }
+
+void add_sink(const CheckedLoss& loss) {
+  observe::Tracer& tracer = observe::Tracer::get();
+  if (tracer.on() && loss.held.defined()) tracer.add_sink("loss", "loss", *loss.held.unsafeGetTensorImpl(), 0);
+}
+
+// sink_waiting_checks(): none comes any more, so they are what the trace that is being taken is to explain.
+PyObject* sink_waiting_checks(PyObject*, PyObject*) {
+  for (const CheckedLoss& loss : waiting()) add_sink(loss);
+  Py_RETURN_NONE;
+}
+
+PyObject* set_watch_checks(PyObject*, PyObject* on) {
+  watch_checks(PyObject_IsTrue(on) == 1);
+  Py_RETURN_NONE;
+}
+
+PyMethodDef methods[] = {
+    {"watch_checks", set_watch_checks, METH_O, nullptr},
+    {"dropped_checks", dropped_checks, METH_NOARGS, nullptr},
+    {"waiting_checks", waiting_checks, METH_NOARGS, nullptr},
+    {"sink_waiting_checks", sink_waiting_checks, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+void watch_checks(bool on) {
+  Checks& c = checks();
+  c.on = on;
+  {
+    const std::lock_guard lock(c.mutex);
+    c.checked.clear();
+    c.given.clear();
+    c.waiting = 0;
+  }
+  c.dropped.clear();
+  if (on == !c.stand_ins.empty()) return;
+  c.stand_ins.clear();
+  if (!on) return;
+  Silent silent;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silent);
+  auto library = std::make_unique<torch::Library>(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+  library->impl("eq.Tensor", TORCH_FN(eq));
+  library->impl("ne.Tensor", TORCH_FN(ne));
+  library->impl("isinf", TORCH_FN(infinite));
+  library->impl("_local_scalar_dense", TORCH_FN(read_element));
+  c.stand_ins.push_back(std::move(library));
+}
+
+bool any_checked() noexcept { return checks().waiting.load(std::memory_order_relaxed) != 0; }
+
+void settle_checks(PyObject* roots) {
+  Checks& c = checks();
+  std::vector<CheckedLoss> found;
+  {
+    const std::lock_guard lock(c.mutex);
+    found = std::exchange(c.checked, {});
+    c.waiting = 0;
+  }
+  for (const at::Tensor& root : tensors_of(roots)) {
+    walk(root, [&](const torch::autograd::Node& node, const torch::autograd::AccumulateGrad* leaf) {
+      if (leaf == nullptr) {
+        std::erase_if(found, [&](const CheckedLoss& l) { return node.sequence_nr() <= l.last_node; });
+      }
+      return !found.empty();
+    });
+  }
+  for (CheckedLoss& loss : found) {
+    if (live().closure_depth > 0 || owner_of(loss) == nullptr) continue;
+    add_sink(loss);
+    loss.held.reset();
+    if (c.dropped.size() < kMostKept) c.dropped.push_back(std::move(loss));
+  }
+}
+
+void note_given(const at::Tensor& root) {
+  Checks& c = checks();
+  const Range range = range_of(root, nullptr);
+  const std::lock_guard lock(c.mutex);
+  if (c.given.size() >= kMostKept) c.given.erase(c.given.begin());
+  if (range.first <= range.last) c.given.push_back(range);
+}
+
+bool any_dropped_check() noexcept { return !checks().dropped.empty(); }
+
+PyMethodDef* checked_methods() { return methods; }
+
+}  // namespace finitude::bindings

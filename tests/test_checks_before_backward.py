@@ -1,0 +1,203 @@
+"""A script that looks at its loss before backward and drops the step: told as an advisory, whichever way it looks."""
+
+import pytest
+from helpers import run, training
+
+LOOP = """
+import math
+import numpy as np
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    loss = loss_of(x)
+    if i in (2, 4): loss = loss {fault}
+    if {check}: continue
+    loss.backward()
+    opt.step()
+print("ended", finite())
+"""
+
+CHECKS = [
+    "torch.isnan(loss)", "torch.isnan(loss).any()", "loss.isnan()", "loss.isnan().item()", "not torch.isfinite(loss)",
+    "not torch.isfinite(loss).all()", "not loss.isfinite()", "loss != loss", "not loss == loss", "math.isnan(loss.item())",
+    "math.isnan(loss)", "not math.isfinite(float(loss))", "np.isnan(loss.item())", "str(loss.item()) == 'nan'",
+    "torch.isnan(torch.stack([loss, loss])).any()", "not (loss.item() < 1e9)",
+]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_loss_that_the_script_checks_and_drops_is_an_advisory(tmp_path, check):
+    got = training(tmp_path, LOOP.format(fault="* NAN", check=check), "--on-alarm", "raise")
+    assert (got.code, got.out, got.report["outcome"]) == (0, "ended True\n", "clean"), got.told()
+    assert not got.alarms and got.watched["handled_by_script"] == 2, got.told()
+    assert [a["step"] for a in got.advisories()] == [2, 3], got.told()
+    assert "never given to backward" in got.advisories("handled-by-script")[0]["text"]
+
+
+@pytest.mark.parametrize("check", ["not torch.isfinite(loss)", "math.isnan(loss.item())"])
+def test_its_birth_is_explained_by_a_second_run_in_place(tmp_path, check):
+    got = training(tmp_path, LOOP.format(fault="* NAN", check=check), "--on-alarm", "stop")
+    first, second = got.advisories("handled-by-script")
+    assert (got.code, got.out) == (0, "ended True\n") and not got.alarms, got.told()
+    assert first["births"][0]["op"] == "aten::mul" and "loss * NAN" in first["births"][0]["source"], got.told()
+    assert "rewind" in first["text"] and "same bits" in first["text"], first
+    assert not second["births"]
+
+
+@pytest.mark.parametrize("check", ["not torch.isfinite(loss)", "torch.isinf(loss)", "math.isinf(loss)"])
+def test_an_infinite_loss_too(tmp_path, check):
+    got = training(tmp_path, LOOP.format(fault="* INF", check=check), "--on-alarm", "raise")
+    assert not got.alarms and got.watched["handled_by_script"] == 2, got.told()
+
+
+def test_with_finite_losses_the_same_checks_are_silent(tmp_path):
+    got = training(tmp_path, LOOP.format(fault="* 1", check=" or ".join(CHECKS)), "--on-alarm", "stop")
+    got.assert_silent()
+    assert got.watched["steps"] == 6
+
+
+def test_leaving_the_loop_at_the_check_is_told_at_the_end_and_explained(tmp_path):
+    text = LOOP.format(fault="* NAN", check="torch.isnan(loss)").replace("continue", "break")
+    got = training(tmp_path, text, "--on-alarm", "stop", cold=True)
+    advisory, = got.advisories("handled-by-script")
+    assert got.code == 0 and not got.alarms and advisory["step"] == 2, got.told()
+    assert advisory["births"][0]["op"] == "aten::mul" and "restart" in advisory["text"], got.told()
+
+
+def test_a_function_that_gives_up_and_returns_is_explained_though_its_model_is_gone(tmp_path):
+    got = training(tmp_path, """
+        import math
+        def train():
+            model = nn.Linear(4, 3)
+            opt = torch.optim.SGD(model.parameters(), lr=0.1)
+            for i, x in enumerate(batches):
+                loss = (model(x) / (x.abs().max() * (i != 4))).pow(2).mean()
+                if not math.isfinite(loss.item()):
+                    return i
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+        print("gave up at", train())
+        """, "--on-alarm", "stop", cold=True)
+    advisory, = got.advisories("handled-by-script")
+    assert (got.code, got.out) == (0, "gave up at 4\n") and not got.alarms and advisory["step"] == 4, got.told()
+    assert advisory["births"][0]["op"] == "aten::div" and "model(x) / " in advisory["births"][0]["source"], got.told()
+
+
+SIDE = {
+    "a value that is only logged": """
+        for i, x in enumerate(batches):
+            loss = loss_of(x)
+            aside = (loss * NAN).item()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "a term that is left out of the loss": """
+        for i, x in enumerate(batches):
+            loss, extra = loss_of(x), model(x).mean() * NAN
+            if torch.isfinite(extra): loss = loss + extra
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "under no_grad": """
+        for i, x in enumerate(batches):
+            with torch.no_grad():
+                if torch.isnan(loss_of(x) * NAN): pass
+            loss = loss_of(x)
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "nothing that the optimizer owns": """
+        other = nn.Linear(4, 1)
+        for i, x in enumerate(batches):
+            if torch.isnan(other(x).sum() * NAN): pass
+            loss = loss_of(x)
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "masks compared with themselves": """
+        for i, x in enumerate(batches):
+            mask = torch.full((8, 8), -INF)
+            assert (mask == mask).all() and mask[0, 0].item() == -INF
+            loss = loss_of(x)
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+}
+@pytest.mark.parametrize("body", SIDE.values(), ids=SIDE)
+def test_a_bad_value_beside_a_step_that_is_taken_is_silent(tmp_path, body):
+    training(tmp_path, body, "--on-alarm", "stop").assert_silent()
+
+
+def test_a_check_of_a_loss_that_is_given_to_backward_is_one_alarm(tmp_path):
+    got = training(tmp_path, """
+        for i, x in enumerate(batches):
+            loss = loss_of(x)
+            if i == 3: loss = loss * NAN
+            before = bool(torch.isnan(loss))
+            opt.zero_grad()
+            loss.backward()
+            after = loss.item(), (loss / 2).item(), torch.isnan(loss)
+            opt.step()
+        """, "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun_by"], alarm["births"][0]["op"]) == (3, "rewind", "aten::mul"), got.told()
+    assert not got.advisories() and got.watched["handled_by_script"] == 0, got.told()
+
+
+def test_a_check_after_backward_is_told_once(tmp_path):
+    got = training(tmp_path, """
+        for i, x in enumerate(batches):
+            loss = loss_of(x)
+            if i == 3: loss = loss * NAN
+            opt.zero_grad()
+            loss.backward()
+            if torch.isnan(loss) or math.isnan(loss.item() / 2): continue
+            opt.step()
+        """.replace("for i", "import math\n        for i", 1), "--on-alarm", "raise")
+    assert len(got.advisories()) == got.watched["handled_by_script"] == 1, got.told()
+
+
+def test_micro_batches_of_which_one_is_dropped(tmp_path):
+    got = training(tmp_path, """
+        opt.zero_grad()
+        for i, x in enumerate(batches):
+            loss = loss_of(x) / 2
+            if i == 3: loss = loss * NAN
+            if torch.isnan(loss): continue
+            loss.backward()
+            if i % 2 == 0:
+                opt.step()
+                opt.zero_grad()
+        print("ended", finite())
+        """, "--on-alarm", "stop")
+    advisory, = got.advisories()
+    assert got.out == "ended True\n" and not got.alarms and advisory["births"][0]["op"] == "aten::mul", got.told()
+
+
+def test_under_a_trace_the_step_needs_no_second_run(tmp_path):
+    got = training(tmp_path, LOOP.format(fault="* NAN", check="torch.isnan(loss)"), "--level", "trace", "--on-alarm", "stop")
+    first = got.advisories("handled-by-script")[0]
+    assert first["births"][0]["op"] == "aten::mul" and "trace" in first["text"], got.told()
+
+
+def test_a_program_that_logs_a_bad_value_in_each_step_is_not_slowed_for_long(tmp_path):
+    got = training(tmp_path, """
+        for i in range(400):
+            loss = loss_of(batches[0])
+            (loss * INF).item()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """, "--on-alarm", "stop")
+    got.assert_silent()
+
+
+def test_scripted_and_vectorised_checks_work_as_ever(tmp_path):
+    got = run(tmp_path, """
+        import torch, warnings
+        warnings.simplefilter("error", UserWarning)
+        def bad(x: torch.Tensor) -> torch.Tensor:
+            return torch.isnan(x) | torch.isinf(x) | (x != x)
+        scripted = torch.jit.script(bad)
+        traced = torch.fx.symbolic_trace(bad)
+        vmapped = torch.vmap(bad)
+        x = torch.tensor([1.0, float("nan"), float("inf")], requires_grad=True)
+        for f in (bad, scripted, traced, vmapped):
+            print(f(x).tolist(), f(x.half()).tolist())
+        print(torch.tensor(float("nan")).item(), torch.tensor(3).item(), torch.tensor(True).item(), torch.tensor(1j).item())
+        """, "--on-alarm", "stop")
+    want = "[False, True, True] [False, True, True]\n" * 4 + "nan 3 True 1j\n"
+    assert (got.code, got.out) == (0, want), got.told()
