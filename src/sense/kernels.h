@@ -23,6 +23,13 @@ struct RawTotals {
   std::uint64_t tiny = 0;  // zero or subnormal: exponent field 0
   std::uint64_t non_finite = 0, pos_inf = 0, neg_inf = 0;
   double sum_sq = 0;
+
+  // A guess for the next block, from those before: tensors with some zeros mostly have them everywhere, those
+  // of one sign mostly are of that sign throughout, and in all others the extremes are soon found.
+  struct Expect {
+    bool tiny = false;
+    int calm = 0;  // blocks in a row whose magnitudes alone would have told that they bring no new extreme
+  } expect;
 };
 
 // Largest magnitude bits of n codes. May stop early at a block that holds one >= `stop`.
