@@ -1,6 +1,7 @@
 // The inner loops of a scan, once per instruction set. Bits in, bits out; sense/scan.cpp gives them meaning.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -55,7 +56,13 @@ std::span<const Kernels* const> available_kernels() noexcept;
 // The best of them, or the one named (any case); an unknown or empty name gives the best.
 const Kernels& choose_kernels(std::string_view forced) noexcept;
 
-// choose_kernels(FINITUDE_FORCE_ISA), decided at the first call.
-const Kernels& kernels() noexcept;
+// choose_kernels(FINITUDE_FORCE_ISA), decided at the first call; after it a load, because a small tensor is
+// scanned in the time of a few calls.
+extern std::atomic<const Kernels*> chosen_kernels;
+const Kernels& choose_kernels_now() noexcept;
+inline const Kernels& kernels() noexcept {
+  const Kernels* table = chosen_kernels.load(std::memory_order_acquire);
+  return table != nullptr ? *table : choose_kernels_now();
+}
 
 }  // namespace finitude::sense

@@ -70,21 +70,18 @@ HWY_INLINE void ask_ahead(const std::uint8_t* at) {
   __builtin_prefetch(at - in_page + kAhead + in_page / 4, 0, 2);
 }
 
-// Four vectors at a time of the codes from `i` to `end`, each into its own maxima. Returns where it stopped.
+// So many steps of four vectors, each vector of a step into its own maxima.
 template <class D, bool kFnuz, bool kAskAhead>
-HWY_INLINE std::size_t quick_block(D d, const std::uint8_t* bytes, std::size_t i, std::size_t end,
-                                   hn::Vec<D>& a, hn::Vec<D>& b, hn::Vec<D>& c, hn::Vec<D>& e) {
-  using T = hn::TFromD<D>;
-  const std::size_t lanes = hn::Lanes(d);
-  for (; i + 4 * lanes <= end; i += 4 * lanes) {
-    const std::uint8_t* at = bytes + i * sizeof(T);
+HWY_INLINE void quick_steps(D d, const std::uint8_t* at, std::size_t steps, hn::Vec<D>& a, hn::Vec<D>& b,
+                            hn::Vec<D>& c, hn::Vec<D>& e) {
+  const std::size_t vector = hn::Lanes(d) * sizeof(hn::TFromD<D>);
+  for (; steps != 0; --steps, at += 4 * vector) {
     if constexpr (kAskAhead) ask_ahead(at);
     a = hn::Max(a, magnitude<D, kFnuz>(d, load_bytes(d, at)));
-    b = hn::Max(b, magnitude<D, kFnuz>(d, load_bytes(d, at + lanes * sizeof(T))));
-    c = hn::Max(c, magnitude<D, kFnuz>(d, load_bytes(d, at + 2 * lanes * sizeof(T))));
-    e = hn::Max(e, magnitude<D, kFnuz>(d, load_bytes(d, at + 3 * lanes * sizeof(T))));
+    b = hn::Max(b, magnitude<D, kFnuz>(d, load_bytes(d, at + vector)));
+    c = hn::Max(c, magnitude<D, kFnuz>(d, load_bytes(d, at + 2 * vector)));
+    e = hn::Max(e, magnitude<D, kFnuz>(d, load_bytes(d, at + 3 * vector)));
   }
-  return i;
 }
 
 // n >= Lanes(d). The last vector overlaps the one before: a maximum may look twice.
@@ -96,13 +93,17 @@ HWY_INLINE std::uint64_t quick_vectors(D d, const std::uint8_t* bytes, std::size
   auto a = hn::Zero(d), b = a, c = a, e = a;
   std::size_t i = 0;
   // Nothing beyond the data is asked for.
-  const std::size_t end_ahead = n >= kLeastAhead / sizeof(T) ? n - (kAhead + kPage) / sizeof(T) : 0;
+  const std::size_t ahead = n >= kLeastAhead / sizeof(T) ? n - (kAhead + kPage) / sizeof(T) : 0;
   while (n - i >= 4 * lanes) {
-    const std::size_t end = i + HWY_MIN(n - i, kBlock);
-    if (HWY_UNLIKELY(i < end_ahead)) {
-      i = quick_block<D, kFnuz, true>(d, bytes, i, HWY_MIN(end, end_ahead), a, b, c, e);
+    std::size_t steps = HWY_MIN(n - i, kBlock) / (4 * lanes);
+    if (HWY_UNLIKELY(i < ahead)) {
+      const std::size_t first = HWY_MIN(steps, (ahead - i) / (4 * lanes));
+      quick_steps<D, kFnuz, true>(d, at(i), first, a, b, c, e);
+      i += first * 4 * lanes;
+      steps -= first;
     }
-    i = quick_block<D, kFnuz, false>(d, bytes, i, end, a, b, c, e);
+    quick_steps<D, kFnuz, false>(d, at(i), steps, a, b, c, e);
+    i += steps * 4 * lanes;
     a = hn::Max(hn::Max(a, b), hn::Max(c, e));
     if (n - i >= 4 * lanes && reduce_max(d, a) >= stop) break;
   }
