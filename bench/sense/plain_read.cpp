@@ -27,13 +27,15 @@ std::uint64_t read_all(const void* data, std::size_t bytes) {
 #pragma GCC unroll 16
   for (int i = 0; i < kChains; ++i) sums[i] = hn::Zero(d);
   for (; bytes >= kChains * vector; bytes -= kChains * vector, at += kChains * vector) {
+    // What is asked for may lie beyond the memory, where C++ has no pointers: addresses are integers.
+    [[maybe_unused]] const auto address = reinterpret_cast<std::uintptr_t>(at);
     if constexpr (kAhead == Ahead::kLines) {
 #pragma GCC unroll 16
       for (std::size_t line = 0; line < kChains * vector; line += 64)
-        __builtin_prefetch(at + 1024 + line, 0, 3);
+        __builtin_prefetch(reinterpret_cast<const void*>(address + 1024 + line), 0, 3);
     } else if constexpr (kAhead == Ahead::kPages) {
-      const std::size_t in_page = reinterpret_cast<std::uintptr_t>(at) % 4096;
-      __builtin_prefetch(at - in_page + 4 * 4096 + in_page / 4, 0, 2);
+      const std::uintptr_t in_page = address % 4096;
+      __builtin_prefetch(reinterpret_cast<const void*>(address - in_page + 4 * 4096 + in_page / 4), 0, 2);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kChains; ++i)

@@ -64,10 +64,11 @@ inline constexpr std::size_t kPage = 4096, kAhead = 4 * kPage;  // bytes
 inline constexpr std::size_t kLeastAhead = 256 << 10;           // fewer bytes than that may well lie in L2
 
 // `at`: where a loop is that takes at most kPage / 16 bytes a step. The line asked for lies less than
-// kAhead + kPage beyond.
+// kAhead + kPage beyond. Reckoned in integers: the beginning of the page may lie before the data, and C++ has
+// no pointer to there. Asking reads nothing, so that it cannot fault wherever it points.
 HWY_INLINE void ask_ahead(const std::uint8_t* at) {
-  const std::size_t in_page = reinterpret_cast<std::uintptr_t>(at) % kPage;
-  __builtin_prefetch(at - in_page + kAhead + in_page / 4, 0, 2);
+  const auto address = reinterpret_cast<std::uintptr_t>(at), in_page = address % kPage;
+  __builtin_prefetch(reinterpret_cast<const void*>(address - in_page + kAhead + in_page / 4), 0, 2);
 }
 
 // So many steps of four vectors, each vector of a step into its own maxima.
