@@ -1,4 +1,4 @@
-// The full scan's kernels without their sums of squares: what float64 arithmetic costs them.
+// The full scan's kernels without their sums of squares: what those cost.
 #pragma once
 
 #include <cstddef>

@@ -67,11 +67,11 @@ HWY_INLINE void count_tiny(D d, hn::Vec<D> code, BlockState<D>& state) {
   state.tiny = add_where(d, state.tiny, hn::Eq(hn::And(code, exponent_mask), hn::Zero(d)));
 }
 
-template <class F, class Look, int kPhase, class D>
-HWY_INLINE void look(D d, const std::uint8_t* at, BlockState<D>& state) {
+// All but the squares.
+template <class F, class Look, class D>
+HWY_INLINE void look_at_code(D d, hn::Vec<D> code, BlockState<D>& state) {
   using U = hn::TFromD<D>;
   const hn::RebindToSigned<D> di;
-  const auto code = load_bytes(d, at);
   const auto magnitude_mask = hn::Set(d, static_cast<U>(F::kFormat.magnitude_mask()));
   const auto magnitude = hn::BitCast(di, hn::And(code, magnitude_mask));
   if constexpr (Look::kCount) count_tiny<F>(d, code, state);
@@ -96,7 +96,19 @@ HWY_INLINE void look(D d, const std::uint8_t* at, BlockState<D>& state) {
     }
     state.least_magnitude = hn::Min(state.least_magnitude, magnitude);
   }
+}
+
+template <class F, class Look, int kPhase, class D>
+HWY_INLINE void look(D d, const std::uint8_t* at, BlockState<D>& state) {
+  look_at_code<F, Look>(d, load_bytes(d, at), state);
   if constexpr (F::kSquares) add_squares_at<F, Look::kExclude, kPhase>(d, at, state.squares);
+}
+
+template <class F, class Look, int kPhase, class D>
+HWY_INLINE void look_near(D d, const std::uint8_t* at, BlockState<D>& state, NearSums<D>& near) {
+  const auto code = load_bytes(d, at);
+  look_at_code<F, Look>(d, code, state);
+  if constexpr (F::kSquares) add_near<F, kPhase>(d, at, code, near);
 }
 
 // All whole vectors of a block; returns how many elements that were.
@@ -105,6 +117,22 @@ HWY_INLINE std::size_t look_at_block(D d, const std::uint8_t* bytes, std::size_t
   const std::size_t lanes = hn::Lanes(d);
   constexpr std::size_t kSize = sizeof(hn::TFromD<D>);
   std::size_t i = 0;
+  if constexpr (kSize == 2 && !Look::kExclude) {
+    const std::size_t vector = lanes * kSize;
+    for (; i + kTogether * lanes <= n; i += kTogether * lanes) {
+      const std::uint8_t* at = bytes + i * kSize;
+      NearSums<D> near;
+      look_near<F, Look, 0>(d, at, state, near);
+      look_near<F, Look, 1>(d, at + vector, state, near);
+      look_near<F, Look, 2>(d, at + 2 * vector, state, near);
+      look_near<F, Look, 3>(d, at + 3 * vector, state, near);
+      look_near<F, Look, 4>(d, at + 4 * vector, state, near);
+      look_near<F, Look, 5>(d, at + 5 * vector, state, near);
+      look_near<F, Look, 6>(d, at + 6 * vector, state, near);
+      look_near<F, Look, 7>(d, at + 7 * vector, state, near);
+      if constexpr (F::kSquares) near.add_to(state.squares);
+    }
+  }
   constexpr std::size_t kAtOnce = kSize == 2 ? 2 : 4;  // 16-bit elements already make many sums of one vector
   for (; i + kAtOnce * lanes <= n; i += kAtOnce * lanes) {
     look<F, Look, 0>(d, bytes + i * kSize, state);
@@ -123,6 +151,16 @@ HWY_INLINE void count_tiny_in_block(D d, const std::uint8_t* bytes, std::size_t 
   const std::size_t lanes = hn::Lanes(d);
   for (std::size_t i = 0; i + lanes <= n; i += lanes) {
     count_tiny<F>(d, load_bytes(d, bytes + i * sizeof(hn::TFromD<D>)), state);
+  }
+}
+
+// The squares of all whole vectors of a block once more, in float64 from the beginning.
+template <class F, class D>
+HWY_INLINE void square_block_again(D d, const std::uint8_t* bytes, std::size_t n, BlockState<D>& state) {
+  const std::size_t lanes = hn::Lanes(d);
+  state.squares = Sums<ConvertTag<D>>();
+  for (std::size_t i = 0; i + lanes <= n; i += lanes) {
+    add_squares_at<F, false, 0>(d, bytes + i * sizeof(hn::TFromD<D>), state.squares);
   }
 }
 
@@ -209,15 +247,20 @@ HWY_INLINE std::size_t look_as_needed(D d, const std::uint8_t* bytes, std::size_
   if (tiny && !expect.tiny) count_tiny_in_block<F>(d, bytes, n, state);
   expect.tiny = tiny;
   bool is_new;
+  std::uint64_t most;
   if (is_signed) {
     RawTotals after = totals;
     after.umax = HWY_MAX(after.umax, static_cast<std::uint64_t>(hn::GetLane(hn::MaxOfLanes(d, state.umax))));
     after.smax = HWY_MAX(after.smax, static_cast<std::int64_t>(hn::GetLane(hn::MaxOfLanes(di, state.smax))));
-    is_new = may_extend<F>(after, largest_magnitude<F>(d, state));
+    most = largest_magnitude<F>(d, state);
+    is_new = may_extend<F>(after, most);
   } else {
-    const auto most = static_cast<std::uint64_t>(hn::GetLane(hn::MaxOfLanes(di, state.most_magnitude)));
+    most = static_cast<std::uint64_t>(hn::GetLane(hn::MaxOfLanes(di, state.most_magnitude)));
     is_new = may_extend<F>(totals, most);
     if (is_new) find_extremes(d, bytes, n, state);
+  }
+  if constexpr (F::kSquares && sizeof(hn::TFromD<D>) == 2) {
+    if (HWY_UNLIKELY(!near_sums_hold<F>(most))) square_block_again<F>(d, bytes, n, state);
   }
   expect.calm = is_new ? 0 : HWY_MIN(expect.calm + 1, kCalm);
   return done;

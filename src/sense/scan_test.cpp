@@ -22,9 +22,9 @@ class EveryIsa : public ::testing::TestWithParam<DType> {
   void expect_all_agree(const unsigned char* data, std::size_t numel) {
     const Health expected = reference_scan(data, numel, dtype_);
     for (const Kernels* with : available_kernels()) {
-      ASSERT_TRUE(same(full_scan_with(*with, data, numel, dtype_), expected))
+      ASSERT_TRUE(same(full_scan_with(*with, data, numel, dtype_), expected, dtype_))
           << with->isa << " numel " << numel;
-      ASSERT_TRUE(same(quick_scan_with(*with, data, numel, dtype_), expected))
+      ASSERT_TRUE(same(quick_scan_with(*with, data, numel, dtype_), expected, dtype_))
           << with->isa << " numel " << numel;
     }
   }

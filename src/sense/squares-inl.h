@@ -141,6 +141,64 @@ HWY_INLINE void add_squares_at(D d, const std::uint8_t* at, Sums<ConvertTag<D>>&
   }
 }
 
+// Of 16-bit formats, squares are exact in float32 (they have at most 22 bits), and kTogether vectors of codes
+// are added up there before they are widened to float64, because every conversion costs as much as the rest
+// of the look at that vector. In four sums: sixteen squares are rounded five times on the way to one, which
+// is 2^-21 of the result at most.
+inline constexpr std::size_t kTogether = 8;
+
+template <class D>
+struct NearSums {
+  using DF = hn::Repartition<float, D>;
+  hn::Vec<DF> of[4];
+
+  HWY_INLINE NearSums() {
+    for (auto& sum : of) sum = hn::Zero(DF());
+  }
+  template <class DD>
+  HWY_INLINE void add_to(Sums<DD>& sums) const {
+    const hn::Half<DF> half;
+    const hn::Repartition<double, DF> dd;
+    const auto sum = hn::Add(hn::Add(of[0], of[1]), hn::Add(of[2], of[3]));
+    sums.of[0] = hn::Add(sums.of[0], hn::PromoteTo(dd, hn::LowerHalf(half, sum)));
+    sums.of[1] = hn::Add(sums.of[1], hn::PromoteTo(dd, hn::UpperHalf(half, sum)));
+  }
+};
+
+// Whether float32 held them all, where this is the largest magnitude of a block: none has overflowed, and
+// what was lost of those below the least normal float32 is below 2^-30 of the sum. Float16 is never that far
+// out.
+template <class F>
+HWY_INLINE bool near_sums_hold(std::uint64_t most) {
+  if constexpr (F::kFormat.mantissa_bits != kBFloat16Format.mantissa_bits) return true;
+  constexpr auto code = [](int exponent) HWY_ATTR {
+    return static_cast<std::uint64_t>(exponent + F::kFormat.bias) << F::kFormat.mantissa_bits;
+  };
+  return most == 0 || (most >= code(-50) && most < code(61));
+}
+
+// The squares of one vector of finite codes, the kPhase-th of those that are added together.
+template <class F, int kPhase, class D>
+HWY_INLINE void add_near(D d, const std::uint8_t* at, hn::Vec<D> code, NearSums<D>& sums) {
+  const hn::Repartition<float, D> df;
+  hn::Vec<decltype(df)> x, y;
+  if constexpr (F::kFormat.mantissa_bits == kBFloat16Format.mantissa_bits) {
+    const hn::Repartition<std::uint32_t, D> du;
+    const auto pairs = hn::BitCast(du, code);
+    x = hn::BitCast(df, hn::And(pairs, hn::Set(du, 0xffff0000u)));
+    y = hn::BitCast(df, hn::ShiftLeft<16>(pairs));
+  } else {
+    const hn::Rebind<hwy::float16_t, decltype(df)> dh;
+    const hn::Rebind<std::uint16_t, decltype(df)> du;
+    x = hn::PromoteTo(df, hn::BitCast(dh, load_bytes(du, at)));
+    y = hn::PromoteTo(df, hn::BitCast(dh, load_bytes(du, at + hn::Lanes(df) * sizeof(std::uint16_t))));
+  }
+  auto& x_sum = sums.of[2 * kPhase % 4];
+  auto& y_sum = sums.of[(2 * kPhase + 1) % 4];
+  x_sum = hn::MulAdd(x, x, x_sum);
+  y_sum = hn::MulAdd(y, y, y_sum);
+}
+
 }  // namespace finitude::sense::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
