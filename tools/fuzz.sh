@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs every fuzz target with libFuzzer, ASan and UBSan for FUZZ_SECONDS (60) each. What a target found interesting stays
-# in build/fuzz/corpus, so that the next run goes on from there; an input that fails is written to build/fuzz.
-# Needs clang 16 (apt: clang-16 libclang-rt-16-dev). With g++ the same targets run as ctest -L fast, on random inputs.
-step_total=2
-. "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
-command -v clang++-16 >/dev/null || die "no clang++-16; install it with: apt-get install clang-16 libclang-rt-16-dev"
+# in build/fuzz/corpus, so that the next run goes on from there; an input that fails, or takes over 20 seconds, is written to
+# build/fuzz.
+# Installs clang 16 if it is missing. With g++ the same targets run as ctest -L fast, on random inputs.
+step_total=3
+. "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 targets() { find src -name '*_fuzz.cpp' -exec basename {} .cpp \; | LC_ALL=C sort; }
 
@@ -18,10 +18,10 @@ fuzz_all() {
   for target in $(targets); do
     mkdir -p "build/fuzz/corpus/$target"
     say "$target"
-    (cd build/fuzz && "./$target" -max_total_time="${FUZZ_SECONDS:-60}" -print_final_stats=1 "corpus/$target" 2>&1 |
+    (cd build/fuzz && "./$target" -max_total_time="${FUZZ_SECONDS:-60}" -timeout=20 -print_final_stats=1 "corpus/$target" 2>&1 |
       grep -E 'stat::|ERROR|SUMMARY|differs|Test unit written'; exit "${PIPESTATUS[0]}") || rc=1
   done
   return "$rc"
 }
 
-step "build the fuzz targets" build_targets && step "fuzz, ${FUZZ_SECONDS:-60} s each" fuzz_all
+step "apt packages" install_apt fuzz && step "build the fuzz targets" build_targets && step "fuzz, ${FUZZ_SECONDS:-60} s each" fuzz_all

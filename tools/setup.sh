@@ -8,6 +8,7 @@ apt_demo=(g++ cmake ninja-build libhwy-dev nlohmann-json3-dev)
 apt_test=(libcli11-dev libgtest-dev libgmock-dev librapidcheck-dev)
 apt_bench=(libbenchmark-dev)
 apt_neon=(g++-12-aarch64-linux-gnu qemu-user)
+apt_fuzz=(clang-16 libclang-rt-16-dev)
 
 supported() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
 
@@ -57,6 +58,7 @@ install_apt() {
     test) wanted+=("${apt_test[@]}") ;;
     bench) wanted+=("${apt_test[@]}" "${apt_bench[@]}") ;;
     neon) wanted=("${apt_demo[@]}" "${apt_neon[@]}") ;;
+    fuzz) wanted=("${apt_demo[@]}" "${apt_test[@]}" "${apt_fuzz[@]}") ;;
   esac
   if ! command -v dpkg-query >/dev/null; then
     say "This is not Debian or a relative of it. Needed, by Debian's names: ${wanted[*]}"

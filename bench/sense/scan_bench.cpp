@@ -7,10 +7,13 @@
 #include <vector>
 
 #include "sense/plain_read.h"
+#include "sense/unsquared.h"
 #include "sense/workload.h"
 
 namespace finitude::bench {
 namespace {
+
+constexpr std::size_t kLarge = std::size_t{16} << 20;  // from here on it is memory bandwidth that counts
 
 // By several threads, in pieces that whoever is free takes next, as the shared scan does it.
 struct SharedRead {
@@ -39,6 +42,36 @@ void add_read(const ReadVariant& variant, int threads, std::size_t bytes) {
     SharedRead job{static_cast<const std::uint8_t*>(data), bytes, std::max(bytes / 64, std::size_t{64} << 10),
                    variant.read};
     lent_threads().run(read_pieces, &job);
+  });
+}
+
+// A full scan without its sum of squares, by one thread or, as above, by several.
+struct SharedUnsquared {
+  const std::uint8_t* data;
+  std::size_t numel, element_bytes, piece;
+  sense::FullKernel kernel;
+  std::atomic<std::size_t> next{0};
+};
+
+void scan_pieces(void* context) noexcept {
+  auto& job = *static_cast<SharedUnsquared*>(context);
+  sense::RawTotals totals;
+  for (;;) {
+    const std::size_t begin = job.next.fetch_add(1, std::memory_order_relaxed) * job.piece;
+    if (begin >= job.numel) break;
+    job.kernel(job.data + begin * job.element_bytes, std::min(job.piece, job.numel - begin), totals);
+  }
+  benchmark::DoNotOptimize(totals);
+}
+
+void add_unsquared(sense::DType dtype, int threads, std::size_t bytes) {
+  const sense::FullKernel kernel = unsquared_kernel(dtype);
+  if (kernel == nullptr || bytes < kLarge) return;
+  const std::size_t size = sense::info(dtype).size_bytes, numel = bytes / size;
+  const auto* data = static_cast<const std::uint8_t*>(memory());
+  add("full_unsquared", dtype, threads, bytes, [=] {
+    SharedUnsquared job{data, numel, size, threads == 1 ? numel : numel / 64, kernel};
+    threads == 1 ? scan_pieces(&job) : lent_threads().run(scan_pieces, &job);
   });
 }
 
@@ -90,6 +123,7 @@ void add_scans() {
             [=] { benchmark::DoNotOptimize(sense::quick_scan(data, numel, dtype, lent)); });
         add("full", dtype, threads, bytes,
             [=] { benchmark::DoNotOptimize(sense::full_scan(data, numel, dtype, lent)); });
+        add_unsquared(dtype, threads, bytes);
       }
     }
   }

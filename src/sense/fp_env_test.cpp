@@ -91,11 +91,11 @@ void expect_unchanged_by(Word host_setting) {
           after = get_control();
         }
         EXPECT_EQ(after, host_setting);
-        EXPECT_TRUE(same(full, expected)) << with->isa << " " << info(dtype).name;
-        EXPECT_TRUE(same(reference, expected)) << info(dtype).name;
-        EXPECT_TRUE(same(strided, expected)) << info(dtype).name;
-        EXPECT_TRUE(same(quick, expected)) << with->isa << " " << info(dtype).name;
-        EXPECT_TRUE(same(quick_strided, expected)) << info(dtype).name;
+        EXPECT_TRUE(same(full, expected, dtype)) << with->isa << " " << info(dtype).name;
+        EXPECT_TRUE(same(reference, expected, dtype)) << info(dtype).name;
+        EXPECT_TRUE(same(strided, expected, dtype)) << info(dtype).name;
+        EXPECT_TRUE(same(quick, expected, dtype)) << with->isa << " " << info(dtype).name;
+        EXPECT_TRUE(same(quick_strided, expected, dtype)) << info(dtype).name;
       }
     }
   }

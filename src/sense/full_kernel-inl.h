@@ -11,26 +11,10 @@
 #include "sense/format.h"
 #include "sense/kernels.h"
 #include "sense/quick_kernel-inl.h"
+#include "sense/squares-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace finitude::sense::HWY_NAMESPACE {
-
-struct Float64Lanes {
-  using U = std::uint64_t;
-  static constexpr BitFormat kFormat = kFloat64Format;
-};
-struct Float32Lanes {
-  using U = std::uint32_t;
-  static constexpr BitFormat kFormat = kFloat32Format;
-};
-struct Float16Lanes {
-  using U = std::uint16_t;
-  static constexpr BitFormat kFormat = kFloat16Format;
-};
-struct BFloat16Lanes {
-  using U = std::uint16_t;
-  static constexpr BitFormat kFormat = kBFloat16Format;
-};
 
 // What is found out about a block while it is read, each with the squares.
 struct Magnitudes {  // the largest and the least magnitude: enough to see that nothing else is worth knowing
@@ -49,25 +33,12 @@ struct Everything {  // counts non-finite values and keeps them out of all the r
   static constexpr bool kSigned = true, kCount = true, kExclude = true;
 };
 
-// Squares are summed in vectors of at most this many bytes. Zen 4 converts 32 bytes of float32 in a good deal
-// less than half the time of 64; 16-bit formats take registers apart before they convert, and are better off
-// with fewer of those.
-template <class U>
-inline constexpr std::size_t kSquareBytes = HWY_TARGET == HWY_AVX3 && sizeof(U) == 4 ? 32 : HWY_MAX_BYTES;
-
-template <class D>
-using SquareTag = hn::CappedTag<double, HWY_MIN(kSquareBytes<hn::TFromD<D>>, HWY_MAX_BYTES) / sizeof(double)>;
-
 template <class D>
 struct BlockState {
   using Signed = hn::RebindToSigned<D>;
-  using Doubles = SquareTag<D>;
-  // Enough for two fused multiply-adds a cycle, each of which takes four; with 16 registers there is room for
-  // half of it.
-  static constexpr int kSums = HWY_TARGET == HWY_AVX3 ? 8 : 4;
   hn::Vec<D> umax, zero, tiny, non_finite, pos_inf, neg_inf;
   hn::Vec<Signed> smax, least_magnitude, most_magnitude;
-  hn::Vec<Doubles> sums[kSums];
+  Sums<ConvertTag<D>> squares;
 
   HWY_INLINE BlockState() {
     const D d;
@@ -75,7 +46,6 @@ struct BlockState {
     smax = hn::Set(Signed(), hwy::LimitsMin<hn::TFromD<Signed>>());
     least_magnitude = hn::Set(Signed(), hwy::LimitsMax<hn::TFromD<Signed>>());
     most_magnitude = hn::Zero(Signed());
-    for (auto& sum : sums) sum = hn::Zero(Doubles());
   }
 };
 
@@ -88,80 +58,6 @@ HWY_INLINE hn::Vec<D> add_where(D d, hn::Vec<D> count, hn::Mask<D> mask) {
 #endif
 }
 
-// The lanes that hold a finite value, by bits.
-template <class F, class D>
-HWY_INLINE hn::Mask<D> is_finite(D d, hn::Vec<D> code) {
-  const hn::RebindToSigned<D> di;
-  using S = hn::TFromD<decltype(di)>;
-  const auto magnitude = hn::And(hn::BitCast(di, code), hn::Set(di, hwy::LimitsMax<S>()));
-  return hn::RebindMask(d, hn::Lt(magnitude, hn::Set(di, static_cast<S>(F::kFormat.exponent_mask()))));
-}
-
-// sum += x * x of float32 lanes, widened to float64.
-template <bool kMayBeBad, class DD>
-HWY_INLINE hn::Vec<DD> add_squares(DD dd, hn::Vec<hn::Rebind<float, DD>> x, hn::Vec<DD> sum) {
-  if constexpr (kMayBeBad) {
-    const hn::Rebind<float, DD> df;
-    const hn::Rebind<std::uint32_t, DD> du;
-    x = hn::IfThenElseZero(hn::RebindMask(df, is_finite<Float32Lanes>(du, hn::BitCast(du, x))), x);
-  }
-  const auto wide = hn::PromoteTo(dd, x);
-  return hn::MulAdd(wide, wide, sum);
-}
-
-// The squares of one vector of codes. They are read again, in pieces that widen to whole vectors of float64:
-// a load from L1 is cheaper than taking a register apart. kPhase spreads them over independent sums.
-template <class F, bool kMayBeBad, int kPhase, class D>
-HWY_INLINE void add_squares_at(D d, const std::uint8_t* at, BlockState<D>& state) {
-  using State = BlockState<D>;
-  using U = hn::TFromD<D>;
-  const SquareTag<D> dd;
-  // Elements in a vector of float64; pieces of that many in a vector of codes.
-  const std::size_t wide = hn::Lanes(dd), piece_bytes = wide * sizeof(U);
-  constexpr std::size_t kPieces = hn::MaxLanes(D()) / hn::MaxLanes(SquareTag<D>());
-  if constexpr (sizeof(U) == 8) {
-    auto x = load_bytes(dd, at);
-    if constexpr (kMayBeBad) {
-      x = hn::IfThenElseZero(hn::RebindMask(dd, is_finite<F>(d, hn::BitCast(d, x))), x);
-    }
-    state.sums[kPhase] = hn::MulAdd(x, x, state.sums[kPhase]);
-  } else if constexpr (sizeof(U) == 4) {
-    const hn::Rebind<float, decltype(dd)> df;
-#pragma GCC unroll 8
-    for (std::size_t piece = 0; piece < kPieces; ++piece) {
-      auto& sum = state.sums[(kPieces * kPhase + piece) % State::kSums];
-      sum = add_squares<kMayBeBad>(dd, load_bytes(df, at + piece * piece_bytes), sum);
-    }
-  } else if constexpr (F::kFormat.mantissa_bits == kBFloat16Format.mantissa_bits) {
-    // A bfloat16 is the upper half of a float32: odd elements by a mask, even ones by a shift.
-    const hn::Rebind<std::uint32_t, decltype(dd)> du;
-    const hn::Rebind<float, decltype(dd)> df;
-#pragma GCC unroll 8
-    for (std::size_t piece = 0; piece < kPieces; piece += 2) {
-      const auto pairs = load_bytes(du, at + piece * piece_bytes);
-      const auto odd = hn::BitCast(df, hn::And(pairs, hn::Set(du, 0xffff0000u)));
-      const auto even = hn::BitCast(df, hn::ShiftLeft<16>(pairs));
-      auto& odd_sum = state.sums[(kPieces * kPhase + piece) % State::kSums];
-      auto& even_sum = state.sums[(kPieces * kPhase + piece + 1) % State::kSums];
-      odd_sum = add_squares<kMayBeBad>(dd, odd, odd_sum);
-      even_sum = add_squares<kMayBeBad>(dd, even, even_sum);
-    }
-  } else {
-    // Left out before widening: where Highway emulates the conversion, it takes Inf and NaN for numbers.
-    const hn::Rebind<std::uint16_t, decltype(dd)> du;
-    const hn::Rebind<hwy::float16_t, decltype(dd)> dh;
-    const hn::Rebind<float, decltype(dd)> df;
-#pragma GCC unroll 8
-    for (std::size_t piece = 0; piece < kPieces; ++piece) {
-      auto halves = load_bytes(du, at + piece * piece_bytes);
-      if constexpr (kMayBeBad) halves = hn::IfThenElseZero(is_finite<F>(du, halves), halves);
-      const auto x = hn::PromoteTo(df, hn::BitCast(dh, halves));
-      auto& sum = state.sums[(kPieces * kPhase + piece) % State::kSums];
-      sum = add_squares<false>(dd, x, sum);
-    }
-  }
-}
-
 template <class F, class D>
 HWY_INLINE void count_tiny(D d, hn::Vec<D> code, BlockState<D>& state) {
   using U = hn::TFromD<D>;
@@ -171,11 +67,11 @@ HWY_INLINE void count_tiny(D d, hn::Vec<D> code, BlockState<D>& state) {
   state.tiny = add_where(d, state.tiny, hn::Eq(hn::And(code, exponent_mask), hn::Zero(d)));
 }
 
-template <class F, class Look, int kPhase, class D>
-HWY_INLINE void look(D d, const std::uint8_t* at, BlockState<D>& state) {
+// All but the squares.
+template <class F, class Look, class D>
+HWY_INLINE void look_at_code(D d, hn::Vec<D> code, BlockState<D>& state) {
   using U = hn::TFromD<D>;
   const hn::RebindToSigned<D> di;
-  const auto code = load_bytes(d, at);
   const auto magnitude_mask = hn::Set(d, static_cast<U>(F::kFormat.magnitude_mask()));
   const auto magnitude = hn::BitCast(di, hn::And(code, magnitude_mask));
   if constexpr (Look::kCount) count_tiny<F>(d, code, state);
@@ -200,7 +96,19 @@ HWY_INLINE void look(D d, const std::uint8_t* at, BlockState<D>& state) {
     }
     state.least_magnitude = hn::Min(state.least_magnitude, magnitude);
   }
-  add_squares_at<F, Look::kExclude, kPhase>(d, at, state);
+}
+
+template <class F, class Look, int kPhase, class D>
+HWY_INLINE void look(D d, const std::uint8_t* at, BlockState<D>& state) {
+  look_at_code<F, Look>(d, load_bytes(d, at), state);
+  if constexpr (F::kSquares) add_squares_at<F, Look::kExclude, kPhase>(d, at, state.squares);
+}
+
+template <class F, class Look, int kPhase, class D>
+HWY_INLINE void look_near(D d, const std::uint8_t* at, BlockState<D>& state, NearSums<D>& near) {
+  const auto code = load_bytes(d, at);
+  look_at_code<F, Look>(d, code, state);
+  if constexpr (F::kSquares) add_near<F, kPhase>(d, at, code, near);
 }
 
 // All whole vectors of a block; returns how many elements that were.
@@ -209,6 +117,22 @@ HWY_INLINE std::size_t look_at_block(D d, const std::uint8_t* bytes, std::size_t
   const std::size_t lanes = hn::Lanes(d);
   constexpr std::size_t kSize = sizeof(hn::TFromD<D>);
   std::size_t i = 0;
+  if constexpr (kSize == 2 && !Look::kExclude) {
+    const std::size_t vector = lanes * kSize;
+    for (; i + kTogether * lanes <= n; i += kTogether * lanes) {
+      const std::uint8_t* at = bytes + i * kSize;
+      NearSums<D> near;
+      look_near<F, Look, 0>(d, at, state, near);
+      look_near<F, Look, 1>(d, at + vector, state, near);
+      look_near<F, Look, 2>(d, at + 2 * vector, state, near);
+      look_near<F, Look, 3>(d, at + 3 * vector, state, near);
+      look_near<F, Look, 4>(d, at + 4 * vector, state, near);
+      look_near<F, Look, 5>(d, at + 5 * vector, state, near);
+      look_near<F, Look, 6>(d, at + 6 * vector, state, near);
+      look_near<F, Look, 7>(d, at + 7 * vector, state, near);
+      if constexpr (F::kSquares) near.add_to(state.squares);
+    }
+  }
   constexpr std::size_t kAtOnce = kSize == 2 ? 2 : 4;  // 16-bit elements already make many sums of one vector
   for (; i + kAtOnce * lanes <= n; i += kAtOnce * lanes) {
     look<F, Look, 0>(d, bytes + i * kSize, state);
@@ -227,6 +151,16 @@ HWY_INLINE void count_tiny_in_block(D d, const std::uint8_t* bytes, std::size_t 
   const std::size_t lanes = hn::Lanes(d);
   for (std::size_t i = 0; i + lanes <= n; i += lanes) {
     count_tiny<F>(d, load_bytes(d, bytes + i * sizeof(hn::TFromD<D>)), state);
+  }
+}
+
+// The squares of all whole vectors of a block once more, in float64 from the beginning.
+template <class F, class D>
+HWY_INLINE void square_block_again(D d, const std::uint8_t* bytes, std::size_t n, BlockState<D>& state) {
+  const std::size_t lanes = hn::Lanes(d);
+  state.squares = Sums<ConvertTag<D>>();
+  for (std::size_t i = 0; i + lanes <= n; i += lanes) {
+    add_squares_at<F, false, 0>(d, bytes + i * sizeof(hn::TFromD<D>), state.squares);
   }
 }
 
@@ -282,24 +216,20 @@ HWY_INLINE std::uint64_t largest_magnitude(D d, const BlockState<D>& state) {
   return HWY_MAX(negative, static_cast<std::uint64_t>(HWY_MAX(smax, 0)));
 }
 
-// A guess for the next block, from those before: tensors with some zeros mostly have them everywhere, those
-// of one sign mostly are of that sign throughout, and in all others the extremes are soon found.
-struct Expect {
-  bool tiny = false;
-  int calm = 0;  // blocks in a row whose magnitudes alone would have told that they bring no new extreme
-
-  HWY_INLINE bool new_extremes() const { return calm < 4; }
-};
+// After this many blocks in a row whose magnitudes alone would have told that they bring no new extreme, only
+// magnitudes are looked at.
+inline constexpr int kCalm = 4;
 
 // One block of codes; `state` is fresh. Returns how many elements were looked at: all but those of the last,
-// broken vector.
+// broken vector. What the state holds is not yet in the totals.
 template <class F, class D>
-HWY_INLINE std::size_t look_as_needed(D d, const std::uint8_t* bytes, std::size_t n, const RawTotals& totals,
-                                      Expect& expect, BlockState<D>& state) {
+HWY_INLINE std::size_t look_as_needed(D d, const std::uint8_t* bytes, std::size_t n, RawTotals& totals,
+                                      BlockState<D>& state) {
   const hn::RebindToSigned<D> di;
+  RawTotals::Expect& expect = totals.expect;
   std::size_t done;
   bool is_bad;
-  const bool is_signed = expect.new_extremes();
+  const bool is_signed = expect.calm < kCalm;
   if (is_signed) {
     done = expect.tiny ? look_at_block<F, CountingExtremes>(d, bytes, n, state)
                        : look_at_block<F, Extremes>(d, bytes, n, state);
@@ -317,17 +247,22 @@ HWY_INLINE std::size_t look_as_needed(D d, const std::uint8_t* bytes, std::size_
   if (tiny && !expect.tiny) count_tiny_in_block<F>(d, bytes, n, state);
   expect.tiny = tiny;
   bool is_new;
+  std::uint64_t most;
   if (is_signed) {
     RawTotals after = totals;
     after.umax = HWY_MAX(after.umax, static_cast<std::uint64_t>(hn::GetLane(hn::MaxOfLanes(d, state.umax))));
     after.smax = HWY_MAX(after.smax, static_cast<std::int64_t>(hn::GetLane(hn::MaxOfLanes(di, state.smax))));
-    is_new = may_extend<F>(after, largest_magnitude<F>(d, state));
+    most = largest_magnitude<F>(d, state);
+    is_new = may_extend<F>(after, most);
   } else {
-    const auto most = static_cast<std::uint64_t>(hn::GetLane(hn::MaxOfLanes(di, state.most_magnitude)));
+    most = static_cast<std::uint64_t>(hn::GetLane(hn::MaxOfLanes(di, state.most_magnitude)));
     is_new = may_extend<F>(totals, most);
     if (is_new) find_extremes(d, bytes, n, state);
   }
-  expect.calm = is_new ? 0 : expect.calm + 1;
+  if constexpr (F::kSquares && sizeof(hn::TFromD<D>) == 2) {
+    if (HWY_UNLIKELY(!near_sums_hold<F>(most))) square_block_again<F>(d, bytes, n, state);
+  }
+  expect.calm = is_new ? 0 : HWY_MIN(expect.calm + 1, kCalm);
   return done;
 }
 
@@ -335,17 +270,6 @@ HWY_INLINE std::size_t look_as_needed(D d, const std::uint8_t* bytes, std::size_
 template <class D>
 HWY_INLINE std::uint64_t total(D d, hn::Vec<D> count) {
   return hn::GetLane(hn::SumOfLanes(d, count));
-}
-
-template <class D>
-HWY_INLINE double sum_of_squares(const BlockState<D>& state) {
-  const SquareTag<D> dd;
-  const auto& sums = state.sums;
-  auto sum = hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]));
-  if constexpr (BlockState<D>::kSums == 8) {
-    sum = hn::Add(sum, hn::Add(hn::Add(sums[4], sums[5]), hn::Add(sums[6], sums[7])));
-  }
-  return hn::GetLane(hn::SumOfLanes(dd, sum));
 }
 
 template <class F>
@@ -356,11 +280,10 @@ void full_kernel(const void* data, std::size_t n, RawTotals& totals) noexcept {
   const hn::RebindToSigned<D> di;
   const auto* bytes = static_cast<const std::uint8_t*>(data);
   const std::size_t lanes = hn::Lanes(d);
-  Expect expect;
   while (n != 0) {
     const std::size_t block = HWY_MIN(n, kBlock);
     BlockState<D> state;
-    const std::size_t done = look_as_needed<F>(d, bytes, block, totals, expect, state);
+    const std::size_t done = look_as_needed<F>(d, bytes, block, totals, state);
     std::size_t padding = 0;
     if (done != block) {  // the last elements, filled up with NaN, which Everything leaves out
       HWY_ALIGN std::uint8_t last[HWY_MAX_BYTES];
@@ -384,7 +307,7 @@ void full_kernel(const void* data, std::size_t n, RawTotals& totals) noexcept {
     totals.non_finite += non_finite;
     totals.pos_inf += total(d, state.pos_inf);
     totals.neg_inf += total(d, state.neg_inf);
-    totals.sum_sq += sum_of_squares(state);
+    totals.sum_sq += state.squares.total();
     bytes += block * sizeof(U);
     n -= block;
   }

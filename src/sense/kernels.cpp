@@ -113,16 +113,14 @@ const Kernels& choose_kernels(std::string_view forced) noexcept {
   return *available_kernels().front();
 }
 
-const Kernels& kernels() noexcept {
-  // Two first calls at once find the same answer, so a plain store is enough.
-  static std::atomic<const Kernels*> chosen{nullptr};
-  const Kernels* table = chosen.load(std::memory_order_acquire);
-  if (table == nullptr) [[unlikely]] {
-    const char* forced = std::getenv("FINITUDE_FORCE_ISA");
-    table = &choose_kernels(forced == nullptr ? std::string_view() : std::string_view(forced));
-    chosen.store(table, std::memory_order_release);
-  }
-  return *table;
+constinit std::atomic<const Kernels*> chosen_kernels{nullptr};
+
+// Two first calls at once find the same answer, so a plain store is enough.
+const Kernels& choose_kernels_now() noexcept {
+  const char* forced = std::getenv("FINITUDE_FORCE_ISA");
+  const Kernels& table = choose_kernels(forced == nullptr ? std::string_view() : std::string_view(forced));
+  chosen_kernels.store(&table, std::memory_order_release);
+  return table;
 }
 
 }  // namespace finitude::sense

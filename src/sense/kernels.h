@@ -1,6 +1,7 @@
 // The inner loops of a scan, once per instruction set. Bits in, bits out; sense/scan.cpp gives them meaning.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -23,6 +24,13 @@ struct RawTotals {
   std::uint64_t tiny = 0;  // zero or subnormal: exponent field 0
   std::uint64_t non_finite = 0, pos_inf = 0, neg_inf = 0;
   double sum_sq = 0;
+
+  // A guess for the next block, from those before: tensors with some zeros mostly have them everywhere, those
+  // of one sign mostly are of that sign throughout, and in all others the extremes are soon found.
+  struct Expect {
+    bool tiny = false;
+    int calm = 0;  // blocks in a row whose magnitudes alone would have told that they bring no new extreme
+  } expect;
 };
 
 // Largest magnitude bits of n codes. May stop early at a block that holds one >= `stop`.
@@ -48,7 +56,13 @@ std::span<const Kernels* const> available_kernels() noexcept;
 // The best of them, or the one named (any case); an unknown or empty name gives the best.
 const Kernels& choose_kernels(std::string_view forced) noexcept;
 
-// choose_kernels(FINITUDE_FORCE_ISA), decided at the first call.
-const Kernels& kernels() noexcept;
+// choose_kernels(FINITUDE_FORCE_ISA), decided at the first call; after it a load, because a small tensor is
+// scanned in the time of a few calls.
+extern std::atomic<const Kernels*> chosen_kernels;
+const Kernels& choose_kernels_now() noexcept;
+inline const Kernels& kernels() noexcept {
+  const Kernels* table = chosen_kernels.load(std::memory_order_acquire);
+  return table != nullptr ? *table : choose_kernels_now();
+}
 
 }  // namespace finitude::sense

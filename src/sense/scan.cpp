@@ -81,7 +81,8 @@ Quick quick_scan_with(const Kernels& with, const void* data, std::size_t numel, 
   return {};
 }
 
-Health full_scan_with(const Kernels& with, const void* data, std::size_t numel, DType dtype) noexcept {
+Health full_scan_part(const Kernels& with, const void* data, std::size_t numel, DType dtype,
+                      RawTotals& known) noexcept {
   FullKernel kernel = nullptr;
   switch (dtype) {
     case DType::kFloat64:
@@ -110,9 +111,15 @@ Health full_scan_with(const Kernels& with, const void* data, std::size_t numel, 
   if (kernel == nullptr || numel == 0) return {};
   const std::size_t reals = reals_of(numel, dtype);
   const StandardFpEnv standard;
-  RawTotals raw;
-  kernel(data, reals, raw);
-  return health_of(raw, reals, bit_format(dtype));
+  known.zero = known.tiny = known.non_finite = known.pos_inf = known.neg_inf = 0;
+  known.sum_sq = 0;
+  kernel(data, reals, known);
+  return health_of(known, reals, bit_format(dtype));
+}
+
+Health full_scan_with(const Kernels& with, const void* data, std::size_t numel, DType dtype) noexcept {
+  RawTotals fresh;
+  return full_scan_part(with, data, numel, dtype, fresh);
 }
 
 Quick quick_scan(const void* data, std::size_t numel, DType dtype) noexcept {

@@ -39,11 +39,13 @@ void check_contiguous(const unsigned char* data, std::size_t numel, DType dtype,
   const std::size_t size = element_bytes_of(dtype);
   const Health expected = reference_scan(data, numel, dtype);
   for (const Kernels* with : available_kernels()) {
-    expect("full", differ(full_scan_with(*with, data, numel, dtype), expected), with->isa, dtype, numel);
-    expect("quick", differ(quick_scan_with(*with, data, numel, dtype), expected), with->isa, dtype, numel);
+    expect("full", differ(full_scan_with(*with, data, numel, dtype), expected, dtype), with->isa, dtype,
+           numel);
+    expect("quick", differ(quick_scan_with(*with, data, numel, dtype), expected, dtype), with->isa, dtype,
+           numel);
   }
   const Health parts = merge(full_scan(data, cut, dtype), full_scan(data + cut * size, numel - cut, dtype));
-  expect("merge", differ(parts, expected), "chosen", dtype, numel);
+  expect("merge", differ(parts, expected, dtype), "chosen", dtype, numel);
   const std::size_t first = first_non_finite(data, numel, dtype);
   const bool right = first == numel ? expected.ok()
                                     : first < numel && reference_scan(data, first, dtype).ok() &&
@@ -71,10 +73,10 @@ void check_strided(const unsigned char* data, std::size_t numel, DType dtype, co
     }
   }
   const Health expected = reference_scan(copy.get(), count, dtype);
-  expect("full strided", differ(full_scan_strided(data, sizes, strides, 2, dtype), expected), "chosen", dtype,
-         count);
-  expect("quick strided", differ(quick_scan_strided(data, sizes, strides, 2, dtype), expected), "chosen",
+  expect("full strided", differ(full_scan_strided(data, sizes, strides, 2, dtype), expected, dtype), "chosen",
          dtype, count);
+  expect("quick strided", differ(quick_scan_strided(data, sizes, strides, 2, dtype), expected, dtype),
+         "chosen", dtype, count);
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ RC_GTEST_PROP(ScanProperty, EveryKernelAgreesWithTheReferenceOnAnyBytes, ()) {
   const unsigned char* data = bytes.data() + shift;
   const Health expected = reference_scan(data, numel, dtype);
   for (const Kernels* with : available_kernels()) {
-    RC_ASSERT(same(full_scan_with(*with, data, numel, dtype), expected));
-    RC_ASSERT(same(quick_scan_with(*with, data, numel, dtype), expected));
+    RC_ASSERT(same(full_scan_with(*with, data, numel, dtype), expected, dtype));
+    RC_ASSERT(same(quick_scan_with(*with, data, numel, dtype), expected, dtype));
   }
   RC_ASSERT((first_non_finite(data, numel, dtype) == numel) == expected.ok());
 }
@@ -55,7 +55,7 @@ RC_GTEST_PROP(ScanProperty, AnyCutMergesToTheWhole, ()) {
   const std::size_t cut = *rc::gen::inRange<std::size_t>(0, numel + 1);
   const Health front = full_scan(bytes.data(), cut, dtype);
   const Health back = full_scan(bytes.data() + cut * element_size(dtype), numel - cut, dtype);
-  RC_ASSERT(same(merge(front, back), full_scan(bytes.data(), numel, dtype)));
+  RC_ASSERT(same(merge(front, back), full_scan(bytes.data(), numel, dtype), dtype));
 }
 
 RC_GTEST_PROP(ScanProperty, AnyStridesAreLikeACopy, ()) {
@@ -86,8 +86,8 @@ RC_GTEST_PROP(ScanProperty, AnyStridesAreLikeACopy, ()) {
   }
   const Health expected = reference_scan(copy.data(), numel, dtype);
   const int dims = static_cast<int>(ndim);
-  RC_ASSERT(same(full_scan_strided(memory.data(), sizes.data(), strides.data(), dims, dtype), expected));
-  RC_ASSERT(same(quick_scan_strided(memory.data(), sizes.data(), strides.data(), dims, dtype), expected));
+  RC_ASSERT(same(full_scan_strided(memory.data(), sizes.data(), strides.data(), dims, dtype), expected, dtype));
+  RC_ASSERT(same(quick_scan_strided(memory.data(), sizes.data(), strides.data(), dims, dtype), expected, dtype));
 }
 
 }  // namespace

@@ -22,9 +22,9 @@ class EveryIsa : public ::testing::TestWithParam<DType> {
   void expect_all_agree(const unsigned char* data, std::size_t numel) {
     const Health expected = reference_scan(data, numel, dtype_);
     for (const Kernels* with : available_kernels()) {
-      ASSERT_TRUE(same(full_scan_with(*with, data, numel, dtype_), expected))
+      ASSERT_TRUE(same(full_scan_with(*with, data, numel, dtype_), expected, dtype_))
           << with->isa << " numel " << numel;
-      ASSERT_TRUE(same(quick_scan_with(*with, data, numel, dtype_), expected))
+      ASSERT_TRUE(same(quick_scan_with(*with, data, numel, dtype_), expected, dtype_))
           << with->isa << " numel " << numel;
     }
   }
@@ -181,6 +181,37 @@ TEST_P(EveryIsa, ReadsNothingBesideTheData) {
     ASSERT_NO_FATAL_FAILURE(expect_all_agree(fenced.end() - numel * element_, numel));
   }
   expect_all_agree(nullptr, 0);
+}
+
+// Long memory is asked for ahead, and near its end no longer: no step is left out or taken twice too far
+// where the one loop hands over to the other. Any alignment to the pages, with nothing behind the end.
+TEST_P(EveryIsa, LongMemoryWhereAskingAheadEnds) {
+  const std::size_t size = info(dtype_).size_bytes, page = 4096;
+  const FencedMemory fenced(300 << 10);
+  const auto capacity = static_cast<std::size_t>(fenced.end() - fenced.begin());
+  fill(fenced.begin(), capacity / size, format_, Mix::kOrdinary, random_);
+  const std::uint64_t bad = bad_codes(format_).front(), largest = format_.first_non_finite() - 1;
+  for (const std::size_t bytes : {capacity, capacity - 48, capacity - 16 * 131, std::size_t{256} << 10}) {
+    unsigned char* data = fenced.end() - bytes;
+    const std::size_t numel = bytes / element_, reals = numel * reals_per_;
+    std::vector<std::size_t> positions{0, reals / 2, reals - 1};
+    for (std::size_t from_end = 0; from_end <= 6 * page; from_end += page / 8) {
+      positions.push_back(reals - from_end / size - 1);
+      positions.push_back(reals - from_end / size - 2);
+    }
+    for (const std::size_t at : positions) {
+      const std::vector<unsigned char> before(data + at * size, data + (at + 1) * size);
+      for (const std::uint64_t code : {bad, largest}) {
+        put(data, at, code, format_);
+        for (const Kernels* with : available_kernels()) {
+          const Quick quick = quick_scan_with(*with, data, numel, dtype_);
+          ASSERT_EQ(quick.bad, code == bad) << with->isa << " bytes " << bytes << " at " << at;
+          ASSERT_EQ(quick.absmax, code == bad ? 0 : decode(largest, format_)) << with->isa << " at " << at;
+        }
+      }
+      std::memcpy(data + at * size, before.data(), size);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, EveryIsa, ::testing::ValuesIn(kAllDTypes),

@@ -89,8 +89,8 @@ inline std::ostream& operator<<(std::ostream& out, const Quick& q) {
 
 // differ(), for EXPECT_TRUE.
 template <typename Actual>
-::testing::AssertionResult same(const Actual& actual, const Health& expected) {
-  const char* field = differ(actual, expected);
+::testing::AssertionResult same(const Actual& actual, const Health& expected, DType dtype = DType::kFloat64) {
+  const char* field = differ(actual, expected, dtype);
   if (field == nullptr) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << field << " differs: " << actual << "; expected " << expected;
 }

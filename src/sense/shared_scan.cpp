@@ -5,6 +5,7 @@
 
 #include "finitude/scan.h"
 #include "sense/format.h"
+#include "sense/scan_with.h"
 
 namespace finitude::sense {
 namespace {
@@ -23,11 +24,19 @@ struct Job {
   Result results[kMostPieces] = {};
 };
 
-Quick scan_piece(const void* data, std::size_t numel, DType dtype, const Quick*) noexcept {
+// What a thread knows from the pieces it has had.
+template <typename Result>
+struct Known {};
+template <>
+struct Known<Health> {
+  RawTotals totals;
+};
+
+Quick scan_piece(const void* data, std::size_t numel, DType dtype, Known<Quick>&) noexcept {
   return quick_scan(data, numel, dtype);
 }
-Health scan_piece(const void* data, std::size_t numel, DType dtype, const Health*) noexcept {
-  return full_scan(data, numel, dtype);
+Health scan_piece(const void* data, std::size_t numel, DType dtype, Known<Health>& known) noexcept {
+  return full_scan_part(kernels(), data, numel, dtype, known.totals);
 }
 
 // A quick scan is over as soon as one thread has seen a non-finite value; a full one never is.
@@ -37,13 +46,14 @@ bool is_enough(const Health&) noexcept { return false; }
 template <typename Result>
 void take_pieces(void* context) noexcept {
   auto& job = *static_cast<Job<Result>*>(context);
+  Known<Result> known;
   while (!job.seen_bad.load(std::memory_order_relaxed)) {
     const std::size_t index = job.next.fetch_add(1, std::memory_order_relaxed);
     if (index >= job.pieces) return;
     const std::size_t begin = index * job.piece;
     Result& result = job.results[index];
     result = scan_piece(job.data + begin * job.element_bytes, std::min(job.piece, job.numel - begin),
-                        job.dtype, static_cast<const Result*>(nullptr));
+                        job.dtype, known);
     if (is_enough(result)) job.seen_bad.store(true, std::memory_order_relaxed);
   }
 }

@@ -41,8 +41,8 @@ TEST_P(SharedScan, TellsWhatOneThreadTells) {
     for (const std::size_t numel : {least_ - 1, least_, most}) {
       const Health expected = full_scan(memory.data() + 1, numel, dtype_);
       for (const Threads& lent : kLent) {
-        EXPECT_TRUE(same(full_scan(memory.data() + 1, numel, dtype_, lent), expected)) << numel;
-        EXPECT_TRUE(same(quick_scan(memory.data() + 1, numel, dtype_, lent), expected)) << numel;
+        EXPECT_TRUE(same(full_scan(memory.data() + 1, numel, dtype_, lent), expected, dtype_)) << numel;
+        EXPECT_TRUE(same(quick_scan(memory.data() + 1, numel, dtype_, lent), expected, dtype_)) << numel;
       }
     }
   }

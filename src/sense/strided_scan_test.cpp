@@ -45,9 +45,9 @@ class Strided : public ::testing::TestWithParam<DType> {
     const unsigned char* first = memory.data() + shape.first * static_cast<std::int64_t>(element);
     const int ndim = static_cast<int>(shape.sizes.size());
     EXPECT_TRUE(
-        same(full_scan_strided(first, shape.sizes.data(), shape.strides.data(), ndim, dtype), expected));
+        same(full_scan_strided(first, shape.sizes.data(), shape.strides.data(), ndim, dtype), expected, dtype));
     EXPECT_TRUE(
-        same(quick_scan_strided(first, shape.sizes.data(), shape.strides.data(), ndim, dtype), expected));
+        same(quick_scan_strided(first, shape.sizes.data(), shape.strides.data(), ndim, dtype), expected, dtype));
   }
 };
 

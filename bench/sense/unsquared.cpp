@@ -1,0 +1,58 @@
+#include "sense/unsquared.h"
+
+#include <cstring>
+
+// As in src/sense/kernels.cpp.
+#define HWY_DISABLED_TARGETS \
+  (HWY_AVX3_DL | HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "sense/unsquared.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+#if HWY_TARGET != HWY_SCALAR
+#include "sense/full_kernel-inl.h"
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace finitude::bench::HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR
+sense::FullKernel kernel_of_target(const char*, sense::DType) { return nullptr; }
+#else
+namespace target = sense::HWY_NAMESPACE;
+
+template <class F>
+struct Unsquared : F {
+  static constexpr bool kSquares = false;
+};
+
+// Null if this is not the instruction set of that name.
+sense::FullKernel kernel_of_target(const char* isa, sense::DType dtype) {
+  if (std::strcmp(isa, hwy::TargetName(HWY_TARGET)) != 0) return nullptr;
+  switch (dtype) {
+    case sense::DType::kFloat64:
+      return target::full_kernel<Unsquared<target::Float64Lanes> >;
+    case sense::DType::kFloat16:
+      return target::full_kernel<Unsquared<target::Float16Lanes> >;
+    case sense::DType::kBFloat16:
+      return target::full_kernel<Unsquared<target::BFloat16Lanes> >;
+    default:
+      return target::full_kernel<Unsquared<target::Float32Lanes> >;
+  }
+}
+#endif
+
+}  // namespace finitude::bench::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace finitude::bench {
+HWY_EXPORT(kernel_of_target);
+
+sense::FullKernel unsquared_kernel(sense::DType dtype) {
+  return HWY_DYNAMIC_DISPATCH(kernel_of_target)(sense::kernels().isa, dtype);
+}
+
+}  // namespace finitude::bench
+#endif
