@@ -1,8 +1,8 @@
-"""What a replay costs beside the step that it replays. usage: replay_cost.py [--write] [--rounds N]
+"""Writes docs/replay-cost.md: what a replay costs beside the step that it replays. usage: replay_cost.py [--rounds N] [--out FILE]
 
 Time: step (forward and backward) and replay in one process, in turns; the median of the ratios of neighbours, with the quartiles.
 Memory: the largest resident size of a process that takes two steps, less its size when torch was imported, beside that of
-finitude-replay, less its size with a tape of one call. Prints a table; --write puts it into docs/replay.md between its marks.
+finitude-replay, less its size with a tape of one call.
 """
 
 import argparse
@@ -19,11 +19,12 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "replay.md"
-BEGIN, END = "<!-- cost -->\n", "<!-- end of cost -->\n"
-HEAD = """One step, forward and backward, and its replay by `finitude-replay`, one thread. Time: median of the ratio replay / step of
+PAGE = ROOT / "docs" / "replay-cost.md"
+HEAD = """# What a replay costs
+
+One step, forward and backward, and its replay by `finitude-replay`, one thread. Time: median of the ratio replay / step of
 neighbours, with the quartiles, of {rounds} pairs. Memory: largest resident size above that of an idle process.
-Written by `tools/replay_cost.py --write` with torch {torch} on {machine}, {date}.
+Written by `tools/replay_cost.py` with torch {torch} on {machine}, {date}.
 
 | program | calls | step, ms | replay, ms | replay / step | step, MB | replay, MB | replay / step |
 |---|---|---|---|---|---|---|---|
@@ -180,7 +181,7 @@ def machine():
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--out", default=PAGE)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--child-time")
     parser.add_argument("--child-memory")
@@ -202,11 +203,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             rows = [row(name, words.rounds, pathlib.Path(folder)) for name in PROGRAMS]
         table = HEAD.format(rounds=words.rounds, torch=torch.__version__, machine=machine(), date=datetime.date.today()) + "".join(rows)
-        print(table)
-        if words.write:
-            text = PAGE.read_text(encoding="utf-8")
-            begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-            PAGE.write_text(text[:begin] + table + text[end:], encoding="utf-8")
+        pathlib.Path(words.out).write_text(table, encoding="utf-8")
 
 
 if __name__ == "__main__":

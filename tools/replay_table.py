@@ -13,7 +13,6 @@ sys.path.insert(0, str(ROOT / "tests"))
 import torch  # noqa: E402
 
 import tape_programs  # noqa: E402
-from replay_cost import BEGIN, END  # noqa: E402
 from finitude import _native  # noqa: E402
 
 PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
@@ -32,11 +31,8 @@ Written by `tools/replay_table.py` with torch {torch}, {threads} thread.
 {rows}
 
 What is not on a tape, and so makes a replay differ or fail, which is then told: [limits](limits.md). How to replay a capsule:
-[capsules](capsules.md).
-
-## What it costs
-
-{cost}"""
+[capsules](capsules.md). What a replay costs: [cost](replay-cost.md).
+"""
 
 
 def played(name, folder):
@@ -53,20 +49,13 @@ def played(name, folder):
             inside and outside)
 
 
-def cost_on(page):
-    """What tools/replay_cost.py wrote there stays."""
-    text = pathlib.Path(page).read_text(encoding="utf-8") if pathlib.Path(page).is_file() else ""
-    begin, end = text.find(BEGIN), text.find(END)
-    return text[begin:end + len(END)] if 0 <= begin < end else BEGIN + END
-
-
 def main(out):
     import tempfile
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         rows = [played(name, pathlib.Path(folder)) for name in tape_programs.PROGRAMS]
-    text = PAGE.format(torch=torch.__version__, threads=torch.get_num_threads(), rows="\n".join(row for row, _ in rows), cost=cost_on(out))
+    text = PAGE.format(torch=torch.__version__, threads=torch.get_num_threads(), rows="\n".join(row for row, _ in rows))
     pathlib.Path(out).write_text(text, encoding="utf-8")
     return 0 if all(same for _, same in rows) else 1
 

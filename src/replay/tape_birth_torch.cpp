@@ -3,6 +3,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "replay/tape_calls.h"
 #include "replay/tape_statistics_torch.h"
 
 namespace finitude::replay {
@@ -19,9 +20,12 @@ bool is_finite_number(const c10::IValue& value) {
   return true;
 }
 
-// What lies in fresh memory was put there by nobody.
-bool allocates(const std::string& name) {
-  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty") || name == "aten::resize_";
+// The report names the innermost operator; a kernel for a list of tensors may have called it.
+bool is_meant(const std::string& name, const std::string& wanted) {
+  if (wanted.empty()) return false;
+  constexpr std::string_view kAten = "aten::";
+  return name == wanted ||
+         (wanted.starts_with(kAten) && name == "aten::_foreach_" + wanted.substr(kAten.size()));
 }
 
 }  // namespace
@@ -42,7 +46,7 @@ void FindBirth::before(const PlayedCall& call) {
 }
 
 bool FindBirth::after(const PlayedCall& call) {
-  if (allocates(call.schema.name())) return true;
+  if (gives_fresh_memory(call.schema.name())) return true;  // nobody put there what lies in it
   bool bad = false, nan = false;
   const auto look = [&](const std::vector<NamedTensor>& tensors) {
     for (const NamedTensor& t : tensors) {
@@ -59,15 +63,16 @@ bool FindBirth::after(const PlayedCall& call) {
 
 std::optional<std::size_t> FindBirth::birth(const BirthHint& hint) const {
   std::optional<std::size_t> best;
-  std::tuple<bool, bool, int> best_score;
+  std::tuple<bool, bool, bool, int> best_score;
   for (const Suspect& suspect : suspects_) {
     const capture::Entry& entry = tape_.entries.at(suspect.index);
-    const bool is_op = !hint.op.empty() && tape_.operators.at(entry.number).name == hint.op;
+    const bool is_op = is_meant(tape_.operators.at(entry.number).name, hint.op);
     const bool is_line = entry.place < tape_.places.size() && tape_.places[entry.place].line == hint.line &&
                          tape_.places[entry.place].file == hint.file;
     // A call that only passes on what was bad is one only if the report means it.
     if (suspect.weight == 1 && !is_op) continue;
-    const std::tuple<bool, bool, int> score{is_op, is_op && is_line, suspect.weight};
+    const bool is_phase = entry.place != capture::kNoPlace && entry.of_backward == hint.backward;
+    const std::tuple<bool, bool, bool, int> score{is_op, is_op && is_line, is_op && is_phase, suspect.weight};
     if (best && score <= best_score) continue;
     best = suspect.index;
     best_score = score;

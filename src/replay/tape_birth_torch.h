@@ -14,6 +14,7 @@ namespace finitude::replay {
 struct BirthHint {
   std::string op, file;  // "aten::log"; absolute
   std::uint32_t line = 0;
+  bool backward = false;
 };
 
 // Notes the calls that gave or wrote something that is not finite.

@@ -48,6 +48,10 @@ std::string place_of(const Tape& tape, std::size_t index) {
   return text;
 }
 
+bool gives_fresh_memory(std::string_view name) {
+  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty") || name == "aten::resize_";
+}
+
 std::optional<std::size_t> find_call(const Tape& tape, std::string_view word, std::string* why) {
   std::size_t index = 0;
   if (number(word, &index)) {

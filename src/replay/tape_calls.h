@@ -19,6 +19,9 @@ std::string call_name(const capture::Tape& tape, std::size_t index);
 // empty where the tape does not tell.
 std::string place_of(const capture::Tape& tape, std::size_t index);
 
+// Gives memory that holds whatever was there.
+bool gives_fresh_memory(std::string_view op_name);
+
 // The entry that a word means: its index; the name of an operator ("aten::log", "log" or with an overload),
 // the first call of it; or "log#3", the third. Nothing, and why, where there is none.
 std::optional<std::size_t> find_call(const capture::Tape& tape, std::string_view word, std::string* why);

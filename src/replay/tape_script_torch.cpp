@@ -44,12 +44,14 @@ class TakeCall : public PlayObserver {
     if (call.index != index_) return true;
     results = call.results.size();
     const std::vector<NamedTensor> given = tensors_of(call.schema.returns(), call.results);
+    for (const c10::IValue& result : call.results) plain = plain && result.isTensor() && result.toTensor().defined();
     for (const NamedTensor& t : given) count(t.tensor);
     for (const NamedTensor& t : written_of(call.schema, call.arguments)) {
       const bool is_result = std::any_of(given.begin(), given.end(), [&](const NamedTensor& g) {
         return g.tensor.unsafeGetTensorImpl() == t.tensor.unsafeGetTensorImpl();
       });
       const std::string argument = t.name.substr(0, t.name.find('.'));
+      plain = plain && t.name == argument;
       if (!is_result && (written.empty() || written.back() != argument)) written.push_back(argument);
       if (!is_result) count(t.tensor);
     }
@@ -61,12 +63,14 @@ class TakeCall : public PlayObserver {
   std::size_t results = 0;
   std::vector<std::string> written;  // arguments that it wrote and did not give back
   bool is_random = false;
+  bool plain = true;  // it gave dense real tensors, no lists of them
   at::Tensor random_state;
   std::uint64_t nan = 0, inf = 0;
 
  private:
   void count(const at::Tensor& t) {
     const sense::Health health = health_of(t);
+    plain = plain && t.defined() && t.layout() == c10::kStrided && !t.is_complex();
     nan += health.nan;
     inf += health.inf();
   }
@@ -268,13 +272,15 @@ class Script {
     std::string what = call_.results == 0 ? "" : call_.results == 1 ? "result" : "*results";
     for (const std::string& name : call_.written) what += (what.empty() ? "" : ", ") + python_name(name);
     const std::string count = std::to_string(call_.nan + call_.inf);
-    return "outputs = [" + what + "]\nprint(*outputs, sep=\"\\n\")\n\n\ndef flat(value):\n"
+    const std::string told = "assert bad == " + count + ", f\"{bad} values are not finite; recorded were " + count +
+                             "\"\nprint(bad, \"values are not finite, as recorded\")\n";
+    const std::string shown = "outputs = [" + what + "]\nprint(*outputs, sep=\"\\n\")\n";
+    if (call_.plain) return shown + "\nbad = sum(int((~torch.isfinite(t)).sum()) for t in outputs)\n" + told;
+    return shown + "\n\ndef flat(value):\n"
            "    if isinstance(value, torch.Tensor):\n"
            "        return [torch.view_as_real(value) if value.is_complex() else value]\n"
            "    return [t for item in value for t in flat(item)] if isinstance(value, (list, tuple)) else []\n\n\n"
-           "bad = sum(int((~torch.isfinite(t.to_dense())).sum()) for t in flat(outputs) if t.is_floating_point())\n"
-           "assert bad == " + count + ", f\"{bad} values are not finite; recorded were " + count + "\"\n"
-           "print(bad, \"values are not finite, as recorded\")\n";
+           "bad = sum(int((~torch.isfinite(t.to_dense())).sum()) for t in flat(outputs) if t.is_floating_point())\n" + told;
   }
 
   const TakeCall& call_;
@@ -297,6 +303,7 @@ BirthHint hint_of(const json& about) {
   const json& birth = alarm["births"][0];
   hint.op = text_at(birth, "op");
   hint.file = text_at(birth, "file");
+  hint.backward = text_at(birth, "phase") == "backward";
   if (birth.is_object() && birth.contains("line") && birth["line"].is_number_unsigned())
     hint.line = birth["line"].get<std::uint32_t>();
   return hint;

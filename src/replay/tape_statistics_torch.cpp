@@ -36,7 +36,7 @@ sense::Health health_of(const at::Tensor& tensor) {
   return view.dtype == sense::DType::kOther ? sense::Health{} : observe::full(view);
 }
 
-std::string describe(const at::Tensor& tensor) {
+std::string form_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
   const char* name = c10::toString(tensor.scalar_type());
   for (const auto& [legacy, usual] :
@@ -54,7 +54,11 @@ std::string describe(const at::Tensor& tensor) {
   for (std::int64_t d = 0; d < tensor.dim(); ++d)
     text += (d == 0 ? "" : ", ") + std::to_string(tensor.size(d));
   text += "]";
-  if (tensor.layout() == c10::kSparse) text += " sparse";
+  return tensor.layout() == c10::kSparse ? text + " sparse" : text;
+}
+
+std::string describe(const at::Tensor& tensor) {
+  std::string text = form_of(tensor);
   const sense::Health health = health_of(tensor);
   for (const auto& [count, what] : {std::pair(health.nan, "NaN"), std::pair(health.pos_inf, "+Inf"),
                                     std::pair(health.neg_inf, "-Inf")}) {

@@ -13,6 +13,7 @@ namespace finitude::replay {
 
 // "float32 [8, 4]  2 NaN  min -1.5  max 3"; of a sparse tensor its values. Integers have no range.
 std::string describe(const at::Tensor& tensor);
+std::string form_of(const at::Tensor& tensor);  // "float32 [8, 4]"
 sense::Health health_of(const at::Tensor& tensor);
 
 struct NamedTensor {

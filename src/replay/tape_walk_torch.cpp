@@ -35,11 +35,13 @@ bool EveryCall::after(const PlayedCall& call) {
   std::string line = head + call_name(tape_, call.index);
   line.resize(std::max<std::size_t>(line.size(), 40), ' ');
   constexpr std::size_t kShown = 4;
+  const bool fresh = gives_fresh_memory(call.schema.name());
   for (std::size_t i = 0; i < outputs.size() && i < kShown; ++i)
-    line += (i == 0 ? "  " : "; ") + describe(outputs[i].tensor);
+    line += (i == 0 ? "  " : "; ") + (fresh ? form_of(outputs[i].tensor) : describe(outputs[i].tensor));
+  if (fresh) line += "  fresh memory";
   if (outputs.size() > kShown) line += "; and " + std::to_string(outputs.size() - kShown) + " more";
-  if (finite_before_ && !all_finite(outputs)) line += "   <- finite in, not out";
-  say_(line + " " + place_of(tape_, call.index) + "\n");
+  if (!fresh && finite_before_ && !all_finite(outputs)) line += "   <- finite in, not out";
+  say_(line + place_of(tape_, call.index) + "\n");
   return true;
 }
 
