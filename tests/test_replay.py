@@ -243,3 +243,44 @@ def test_lines_seeds_and_flags(capsule, tmp_path):
 def test_completion_knows_the_options():
     assert all(option in subprocess.run([helpers.sys.executable, "-m", "finitude", "completion", "bash"], capture_output=True, text=True,
                                         env=helpers.environment(None)).stdout for option in cli.REPLAY_OPTIONS)
+
+
+LINES = """
+import torch
+from torch.utils.checkpoint import checkpoint
+w = torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.SGD([w], lr=0.1)
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+    @staticmethod
+    def backward(ctx, g):
+        return torch.cos(g)
+def inner(x):
+    return torch.tanh(x)
+for i in range(2):
+    optimizer.zero_grad()
+    unused = torch.ones(3).sinh()
+    y = Twice.apply(w.exp())
+    z = checkpoint(inner, y, use_reentrant=False)
+    loss = (z * (float("inf") if i == 1 else 1.0)).sum()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_the_line_of_each_call(tmp_path):
+    """Calls of the program's own code in backward have its line; those of nodes that of the forward call, also where a call that
+    makes no node came before, and where a checkpoint computes it twice."""
+    folder = tmp_path / helpers.run(tmp_path, LINES).the_alarm()["capsule"]
+    lines = alone("--step-through", folder)[1].splitlines()
+
+    def places(op):
+        return [re.search(r"  ((?:backward of )?train\.py:\d+) ", line)[1] for line in lines if f" aten::{op} " in line]
+
+    assert places("sinh") == ["train.py:16"] and places("exp") == ["train.py:17"]
+    assert places("cos") == ["train.py:11"]
+    assert places("tanh") == ["train.py:13", "train.py:13"]
+    assert places("tanh_backward") == ["backward of train.py:13"]
+    assert places("mul.Tensor") == ["train.py:8", "train.py:19", "backward of train.py:19", "backward of train.py:17"]

@@ -199,8 +199,8 @@ Status read_tape(std::string_view bytes, Tape* tape) {
     if (begin > bytes.size() || data_bytes > bytes.size() - begin) return Status("is cut off");
     data = bytes.substr(begin, static_cast<std::size_t>(data_bytes));
   }
-  const std::size_t notes_begin = aligned(data.empty() ? kTapeHeaderBytes + body.size()
-                                                       : static_cast<std::size_t>(data.data() - bytes.data()) + data.size());
+  const std::size_t body_end = kTapeHeaderBytes + body.size();
+  const std::size_t notes_begin = aligned(data.empty() ? body_end : aligned(body_end) + data.size());
   if (notes_bytes != 0 && (notes_begin > bytes.size() || notes_bytes > bytes.size() - notes_begin))
     return Status("is cut off");
   if (body_sum != base::checksum(body.data(), body.size()) ||

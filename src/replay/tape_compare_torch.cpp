@@ -60,7 +60,8 @@ Told compare_dtypes(const std::string& dtype, const std::vector<NamedTensor>& us
   list(only_now, "non-finite only in " + dtype + ":", &told.text);
   const bool same = only_then.empty() && only_now.empty();
   char line[200];
-  std::snprintf(line, sizeof line, ": %zu of %zu results are non-finite; largest difference %.3g (%.3g of the largest value) in ",
+  std::snprintf(line, sizeof line,
+                ": %zu of %zu results are non-finite; largest difference %.3g (%.3g of the largest value) in ",
                 both.size() + only_now.size(), changed.size(), worst, worst_relative);
   told.text += dtype + (same ? ", the same results are non-finite" : ", other results are non-finite") + line +
                (where.empty() ? "none" : where) + "\n";

@@ -59,22 +59,38 @@ std::string python_text(std::string_view text) {
 
 std::string python_dtype(c10::ScalarType dtype) {
   switch (dtype) {
-    case at::kFloat: return "torch.float32";
-    case at::kDouble: return "torch.float64";
-    case at::kHalf: return "torch.float16";
-    case at::kBFloat16: return "torch.bfloat16";
-    case at::kLong: return "torch.int64";
-    case at::kInt: return "torch.int32";
-    case at::kShort: return "torch.int16";
-    case at::kChar: return "torch.int8";
-    case at::kByte: return "torch.uint8";
-    case at::kBool: return "torch.bool";
-    case at::kComplexHalf: return "torch.complex32";
-    case at::kComplexFloat: return "torch.complex64";
-    case at::kComplexDouble: return "torch.complex128";
-    case at::kFloat8_e5m2: return "torch.float8_e5m2";
-    case at::kFloat8_e4m3fn: return "torch.float8_e4m3fn";
-    default: break;
+    case at::kFloat:
+      return "torch.float32";
+    case at::kDouble:
+      return "torch.float64";
+    case at::kHalf:
+      return "torch.float16";
+    case at::kBFloat16:
+      return "torch.bfloat16";
+    case at::kLong:
+      return "torch.int64";
+    case at::kInt:
+      return "torch.int32";
+    case at::kShort:
+      return "torch.int16";
+    case at::kChar:
+      return "torch.int8";
+    case at::kByte:
+      return "torch.uint8";
+    case at::kBool:
+      return "torch.bool";
+    case at::kComplexHalf:
+      return "torch.complex32";
+    case at::kComplexFloat:
+      return "torch.complex64";
+    case at::kComplexDouble:
+      return "torch.complex128";
+    case at::kFloat8_e5m2:
+      return "torch.float8_e5m2";
+    case at::kFloat8_e4m3fn:
+      return "torch.float8_e4m3fn";
+    default:
+      break;
   }
   std::string name = c10::toString(dtype);
   for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));

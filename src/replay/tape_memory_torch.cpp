@@ -254,9 +254,12 @@ std::string TapeMemory::bind_fresh(const TensorRef& ref, const at::Tensor& t) {
   if (ref.storage >= storages_.size()) return "gave what the tape does not name";
   c10::Storage& slot = storages_[ref.storage];
   if (slot.unsafeGetStorageImpl() != nullptr) return "gave another shape";
-  std::int64_t reach = ref.offset + 1;
+  // What a tape says of strides is bounded by nothing but what its file can hold.
+  double extent = static_cast<double>(ref.offset) + 1;
   for (std::size_t d = 0; d < ref.sizes.size(); ++d)
-    reach += std::max<std::int64_t>(ref.sizes[d] - 1, 0) * ref.strides[d];
+    extent += static_cast<double>(std::max<std::int64_t>(ref.sizes[d] - 1, 0)) * static_cast<double>(ref.strides[d]);
+  if (extent > 16.0 * static_cast<double>(t.numel()) + 4096) return "gave another shape";
+  const auto reach = static_cast<std::int64_t>(extent);
   slot = new_storage(static_cast<std::size_t>(reach) * t.element_size(), 0, nullptr);
   dense(ref).copy_(t);
   return "";

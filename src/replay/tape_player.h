@@ -16,8 +16,10 @@ class PlayObserver;
 struct PlayOptions {
   std::vector<std::string> namespaces{"aten"};  // of operators that may be called
   int threads = 0;                              // 0: as many as there were
-  std::string dtype;           // "float32" or "float64": all floating numbers are computed in it; empty: as they were
-  bool deterministic = false;  // deterministic kernels only; a call that has none fails
+  // "float32" or "float64": all floating numbers are computed in it; empty: as they were.
+  std::string dtype;
+  // Deterministic kernels only; a call that has none fails.
+  bool deterministic = false;
 };
 
 struct PlayedOutcome {

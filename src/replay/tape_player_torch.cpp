@@ -188,7 +188,8 @@ class Player {
     const auto usual = c10::get_default_dtype();
     if (const std::string* recorded = tape_.setting("default_dtype")) {
       const int number = std::atoi(recorded->c_str());
-      if (number == static_cast<int>(c10::ScalarType::Float) || number == static_cast<int>(c10::ScalarType::Double))
+      if (number == static_cast<int>(c10::ScalarType::Float) ||
+          number == static_cast<int>(c10::ScalarType::Double))
         c10::set_default_dtype(c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(number)));
     }
     memory_.set_as_recorded(true);

@@ -15,20 +15,34 @@ namespace {
 const char* word_for(c10::ScalarType dtype) {
   using c10::ScalarType;
   switch (dtype) {
-    case ScalarType::Byte: return "U8";
-    case ScalarType::Char: return "I8";
-    case ScalarType::Short: return "I16";
-    case ScalarType::Int: return "I32";
-    case ScalarType::Long: return "I64";
-    case ScalarType::Half: return "F16";
-    case ScalarType::Float: return "F32";
-    case ScalarType::Double: return "F64";
-    case ScalarType::ComplexFloat: return "C64";
-    case ScalarType::Bool: return "BOOL";
-    case ScalarType::BFloat16: return "BF16";
-    case ScalarType::Float8_e5m2: return "F8_E5M2";
-    case ScalarType::Float8_e4m3fn: return "F8_E4M3";
-    default: return nullptr;
+    case ScalarType::Byte:
+      return "U8";
+    case ScalarType::Char:
+      return "I8";
+    case ScalarType::Short:
+      return "I16";
+    case ScalarType::Int:
+      return "I32";
+    case ScalarType::Long:
+      return "I64";
+    case ScalarType::Half:
+      return "F16";
+    case ScalarType::Float:
+      return "F32";
+    case ScalarType::Double:
+      return "F64";
+    case ScalarType::ComplexFloat:
+      return "C64";
+    case ScalarType::Bool:
+      return "BOOL";
+    case ScalarType::BFloat16:
+      return "BF16";
+    case ScalarType::Float8_e5m2:
+      return "F8_E5M2";
+    case ScalarType::Float8_e4m3fn:
+      return "F8_E4M3";
+    default:
+      return nullptr;
   }
 }
 

@@ -35,7 +35,8 @@ class TakeCall : public PlayObserver {
     if (call.index != index_) return;
     schema.emplace(call.schema);
     is_random = false;
-    if (const auto op = c10::Dispatcher::singleton().findSchema({call.schema.name(), call.schema.overload_name()}))
+    const c10::OperatorName name(call.schema.name(), call.schema.overload_name());
+    if (const auto op = c10::Dispatcher::singleton().findSchema(name))
       is_random = op->hasTag(at::Tag::nondeterministic_seeded);
     if (is_random) random_state = at::detail::getDefaultCPUGenerator().get_state();
     for (const c10::IValue& argument : call.arguments) arguments.push_back(copied(argument));
@@ -44,7 +45,8 @@ class TakeCall : public PlayObserver {
     if (call.index != index_) return true;
     results = call.results.size();
     const std::vector<NamedTensor> given = tensors_of(call.schema.returns(), call.results);
-    for (const c10::IValue& result : call.results) plain = plain && result.isTensor() && result.toTensor().defined();
+    for (const c10::IValue& result : call.results)
+      plain = plain && result.isTensor() && result.toTensor().defined();
     for (const NamedTensor& t : given) count(t.tensor);
     for (const NamedTensor& t : written_of(call.schema, call.arguments)) {
       const bool is_result = std::any_of(given.begin(), given.end(), [&](const NamedTensor& g) {
@@ -129,6 +131,13 @@ std::string folded(const std::string& text) {
   return out + text.substr(begin);
 }
 
+// "(8, 4)", "(8,)", "()".
+std::string tuple_of(c10::IntArrayRef numbers) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < numbers.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(numbers[i]);
+  return text + (numbers.size() == 1 ? ",)" : ")");
+}
+
 class Script {
  public:
   Script(const TakeCall& call, std::string tensor_file) : call_(call), tensor_file_(std::move(tensor_file)) {}
@@ -152,17 +161,12 @@ class Script {
 
  private:
   std::string layout_of(const at::Tensor& t, std::string values) const {
-    std::string sizes = "(", strides = "(";
     bool repeats = false;
-    for (std::int64_t d = 0; d < t.dim(); ++d) {
-      sizes += std::to_string(t.size(d)) + ", ";
-      strides += std::to_string(t.stride(d)) + ", ";
-      repeats = repeats || (t.stride(d) == 0 && t.size(d) > 1);
-    }
-    if (repeats) return values + ".expand(" + sizes + "))";
+    for (std::int64_t d = 0; d < t.dim(); ++d) repeats = repeats || (t.stride(d) == 0 && t.size(d) > 1);
+    if (repeats) return values + ".expand(" + tuple_of(t.sizes()) + ")";
     if (t.is_contiguous()) return values;
-    return "torch.empty_strided(" + sizes + "), " + strides + "), dtype=" + python_dtype(t.scalar_type()) +
-           ").copy_(" + values + ")";
+    return "torch.empty_strided(" + tuple_of(t.sizes()) + ", " + tuple_of(t.strides()) +
+           ", dtype=" + python_dtype(t.scalar_type()) + ").copy_(" + values + ")";
   }
 
   std::string tensor(const std::string& name, const at::Tensor& t) {
@@ -181,9 +185,7 @@ class Script {
       literals_ += plain.numel();
       values = "torch.tensor(" + python_list(plain) + ", dtype=" + python_dtype(t.scalar_type()) + ")";
     } else if (plain.numel() == 0) {
-      std::string sizes;
-      for (const std::int64_t size : plain.sizes()) sizes += std::to_string(size) + ", ";
-      values = "torch.empty((" + sizes + "), dtype=" + python_dtype(t.scalar_type()) + ")";
+      values = "torch.empty(" + tuple_of(plain.sizes()) + ", dtype=" + python_dtype(t.scalar_type()) + ")";
     } else {
       saved.push_back({name, plain});
       values = "saved[" + python_text(name) + "]";
@@ -205,7 +207,8 @@ class Script {
     if (value.isGenerator()) return "None";
     if (!value.isList()) return python_scalar(value, known);
     const auto items = value.toListRef();
-    const bool tensors = std::any_of(items.begin(), items.end(), [](const c10::IValue& i) { return i.isTensor(); });
+    const bool tensors =
+        std::any_of(items.begin(), items.end(), [](const c10::IValue& i) { return i.isTensor(); });
     if (!tensors) return python_scalar(value, known);
     const bool all = std::all_of(items.begin(), items.end(), [](const c10::IValue& i) {
       return i.isTensor() && i.toTensor().defined() && i.toTensor().is_contiguous();
@@ -214,7 +217,8 @@ class Script {
     if (items.size() > kNamed && all) {
       for (std::size_t i = 0; i < items.size(); ++i)
         saved.push_back({name + "." + std::to_string(i), items[i].toTensor()});
-      body_ += variable + " = [saved[f\"" + name + ".{i}\"] for i in range(" + std::to_string(items.size()) + ")]\n";
+      body_ += variable + " = [saved[f\"" + name + ".{i}\"] for i in range(" +
+               std::to_string(items.size()) + ")]\n";
     } else {
       std::string list;
       for (std::size_t i = 0; i < items.size(); ++i)
@@ -272,15 +276,18 @@ class Script {
     std::string what = call_.results == 0 ? "" : call_.results == 1 ? "result" : "*results";
     for (const std::string& name : call_.written) what += (what.empty() ? "" : ", ") + python_name(name);
     const std::string count = std::to_string(call_.nan + call_.inf);
-    const std::string told = "assert bad == " + count + ", f\"{bad} values are not finite; recorded were " + count +
-                             "\"\nprint(bad, \"values are not finite, as recorded\")\n";
+    const std::string told = "assert bad == " + count + ", f\"{bad} values are not finite; recorded were " +
+                             count + "\"\nprint(bad, \"values are not finite, as recorded\")\n";
     const std::string shown = "outputs = [" + what + "]\nprint(*outputs, sep=\"\\n\")\n";
     if (call_.plain) return shown + "\nbad = sum(int((~torch.isfinite(t)).sum()) for t in outputs)\n" + told;
-    return shown + "\n\ndef flat(value):\n"
+    return shown +
+           "\n\ndef flat(value):\n"
            "    if isinstance(value, torch.Tensor):\n"
            "        return [torch.view_as_real(value) if value.is_complex() else value]\n"
            "    return [t for item in value for t in flat(item)] if isinstance(value, (list, tuple)) else []\n\n\n"
-           "bad = sum(int((~torch.isfinite(t.to_dense())).sum()) for t in flat(outputs) if t.is_floating_point())\n" + told;
+           "bad = sum(int((~torch.isfinite(t.to_dense())).sum()) for t in flat(outputs) if "
+           "t.is_floating_point())\n" +
+           told;
   }
 
   const TakeCall& call_;

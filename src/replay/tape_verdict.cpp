@@ -59,15 +59,18 @@ std::string headline(Verdict verdict, const Runs& runs) {
       return "identical";
     case Verdict::kSameClass:
       return "same class of failure (other bits, but non-finite as recorded in each of " + often +
-             ": " + names_of(first, bad_then(first)) + (all_agree(runs) ? ")" : "; the bits differ from run to run)");
+             ": " + names_of(first, bad_then(first)) +
+             (all_agree(runs) ? ")" : "; the bits differ from run to run)");
     case Verdict::kTransient:
-      return "not reproduced: transient (finite in each of " + often + ": " + names_of(first, bad_then(first)) + ")";
+      return "not reproduced: transient (finite in each of " + often + ": " +
+             names_of(first, bad_then(first)) + ")";
     case Verdict::kOrderDependent:
       return "not reproduced: order-dependent (" + often + " come to different results)";
     default:
       break;
   }
-  std::string text = "not reproduced: persistent (" + often + " come to the same, which is not what was recorded";
+  std::string text =
+      "not reproduced: persistent (" + often + " come to the same, which is not what was recorded";
   if (is_known(first) && bad_in(first) != bad_then(first)) {
     const std::string now = names_of(first, bad_in(first));
     text += "; non-finite: " + (now.empty() ? "nothing" : now) + " instead of " +
