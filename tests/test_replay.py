@@ -159,6 +159,26 @@ def test_what_float64_heals_is_told(tmp_path):
     assert replay(tmp_path, "--dtype", "float32", folder)[0] == 0
 
 
+def test_what_no_dtype_changes_is_computed_as_it_was(tmp_path):
+    """Nothing to convert: nothing is said to be left as it was; attention without dropout draws nothing, so it is converted."""
+    script = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+w, drop = nn.Parameter(torch.rand(2, 1, 4, 8)), nn.Dropout(0.5)
+optimizer = torch.optim.SGD([w], lr=0.1)
+for i in range(3):
+    optimizer.zero_grad()
+    out = nn.functional.scaled_dot_product_attention(w, w, w)
+    (drop(out) * (float("inf") if i == 1 else 1.0)).sum().backward()
+    optimizer.step()
+"""
+    folder = tmp_path / helpers.run(tmp_path, script).the_alarm()["capsule"]
+    in_float32, in_float64 = (replay(tmp_path, "--dtype", dtype, folder)[1] for dtype in ("float32", "float64"))
+    assert "computed as recorded" not in in_float32 and "largest difference 0 " in in_float32
+    assert in_float64.count("computed as recorded") == 1 and "aten::bernoulli_" in in_float64
+
+
 def test_deterministic_and_threads(capsule, tmp_path):
     code, out, _ = replay(tmp_path, "--deterministic", "--threads", "1", "--times", "2", capsule)
     assert code == 0 and out.count("identical") == 2
@@ -281,7 +301,7 @@ def test_the_line_of_each_call(tmp_path):
         return [re.search(r"  ((?:backward of )?train\.py:\d+) ", line)[1] for line in lines if f" aten::{op} " in line]
 
     assert places("sinh") == ["train.py:16"] and places("exp") == ["train.py:17"]
-    assert places("cos") == ["train.py:11"]
+    assert places("cos") == ["backward of train.py:13", "train.py:11"]
     assert places("sin") == ["train.py:13", "train.py:13"]
     assert places("tanh_backward") == ["backward of train.py:13"]
-    assert places("mul.Tensor") == ["train.py:8", "train.py:19", "backward of train.py:19", "backward of train.py:17"]
+    assert places("mul.Tensor") == ["train.py:8", "train.py:19", "backward of train.py:19", "backward of train.py:13", "backward of train.py:17"]

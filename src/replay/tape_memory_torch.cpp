@@ -128,6 +128,14 @@ c10::ScalarType TapeMemory::dtype_of(const TensorRef& ref) const {
   return converts ? retype_->of(recorded) : recorded;
 }
 
+bool TapeMemory::converts(const std::vector<Value>& values) const {
+  bool any = false;
+  capture::for_each_tensor(values, [&](const TensorRef& t) {
+    any = any || (retype_ && t.storage < storages_.size() && retype_->converts(t.storage));
+  });
+  return any;
+}
+
 std::vector<StorageId> TapeMemory::unmade(const std::vector<Value>& results) const {
   std::vector<StorageId> fresh;
   capture::for_each_tensor(results, [&](const TensorRef& t) {

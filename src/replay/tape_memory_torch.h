@@ -29,6 +29,8 @@ class TapeMemory {
   // The storages whose last use is entry `index` go.
   void after_entry(std::size_t index);
 
+  // Whether a tensor among them is in another dtype than it was recorded in.
+  bool converts(const std::vector<capture::Value>& values) const;
   // Of these results the memory that is yet to be made, and takes that away again.
   std::vector<capture::StorageId> unmade(const std::vector<capture::Value>& results) const;
   void unmake(const std::vector<capture::StorageId>& fresh);

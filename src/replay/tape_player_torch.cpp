@@ -51,6 +51,17 @@ std::optional<c10::ScalarType> dtype_named(const std::string& name) {
   return name == "float32" ? c10::ScalarType::Float : c10::ScalarType::Double;
 }
 
+// Attention is said to draw random numbers; without dropout it does not.
+bool may_draw(const c10::OperatorHandle& op, const std::vector<capture::Value>& args) {
+  if (!op.hasTag(at::Tag::nondeterministic_seeded)) return false;
+  const auto& known = op.schema().arguments();
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    if (known[i].name() == "dropout_p" && args[i].kind == capture::Value::kDouble && args[i].real == 0)
+      return false;
+  }
+  return true;
+}
+
 class Player {
  public:
   Player(const Tape& tape, const PlayOptions& options, PlayObserver* observer)
@@ -147,7 +158,8 @@ class Player {
     at::GradMode::set_enabled(e.grad_mode);
     if (!dtype_) return issue(index, op);
     // What is drawn depends on the dtype: the same numbers come of the same dtype only.
-    std::string why = op.hasTag(at::Tag::nondeterministic_seeded) ? "draws random numbers" : "";
+    if (!memory_.converts(e.args) && !memory_.converts(e.results)) return issue_as_recorded(index, op);
+    std::string why = may_draw(op, e.args) ? "draws random numbers" : "";
     if (why.empty()) {
       const auto fresh = memory_.unmade(e.results);
       try {
