@@ -36,8 +36,10 @@ list(FILTER torch_sources INCLUDE REGEX "(_torch|_python)\\.cpp$|/src/bindings/.
 list(FILTER torch_sources EXCLUDE REGEX "_test\\.cpp$")
 # What plays a tape: without Python, for the program finitude-replay, and part of the extension module.
 set(player_sources ${torch_sources})
-list(FILTER player_sources INCLUDE REGEX "/src/(replay/tape_|observe/(tape_values|generator_state|settings|tensor_view|threads))[a-z_]*\\.cpp$")
+list(FILTER player_sources INCLUDE REGEX "/src/(replay/tape_|cli/replay/|observe/(tape_values|generator_state|settings|tensor_view|threads))[a-z_]*\\.cpp$")
 list(REMOVE_ITEM torch_sources ${player_sources})
+# What that command is made of without torch lies outside the core, too.
+list(APPEND player_sources ${PROJECT_SOURCE_DIR}/src/cli/replay/replay_options.cpp)
 
 add_library(finitude_player OBJECT ${player_sources})
 Python_add_library(_native MODULE WITH_SOABI ${torch_sources} $<TARGET_OBJECTS:finitude_player>)
@@ -55,8 +57,7 @@ target_precompile_headers(_native REUSE_FROM finitude_player)
 install(TARGETS _native LIBRARY DESTINATION finitude)
 
 # finitude-replay: plays capsules and tapes with libtorch alone. Beside the package it finds torch where pip put it.
-file(GLOB replay_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/replay/*.cpp)
-add_executable(finitude-replay ${replay_sources} $<TARGET_OBJECTS:finitude_player>)
+add_executable(finitude-replay ${PROJECT_SOURCE_DIR}/src/cli/replay/main.cpp $<TARGET_OBJECTS:finitude_player>)
 target_link_libraries(finitude-replay PRIVATE finitude_core finitude_options torch_torch_cpu torch_c10)
 target_link_options(finitude-replay PRIVATE -fopenmp)
 target_compile_definitions(finitude-replay PRIVATE FINITUDE_VERSION="${PROJECT_VERSION}")

@@ -200,6 +200,29 @@ def test_what_version_1_wrote_is_still_read():
     assert played["why_not"] == "" and [(kind, name) for kind, name, _ in played["outcomes"]] == [("loss", "loss"), ("value", "gradient")]
 
 
+def test_what_version_1_with_notes_wrote_is_still_read():
+    """The same with the lines that calls come from, which readers of before leave alone."""
+    tape = pathlib.Path(__file__).with_name("data").joinpath("tapes", "version_1_with_notes.tape").read_bytes()
+    about = _native.tape_about(tape)
+    assert (about["outcomes"], about["gaps"]) == (2, [])
+    log, *_ = about["lines"]
+    assert log == ("aten::log", "/home/me/train.py", 4, "logp = torch.log(w)", False)
+    assert ("aten::div", "/home/me/train.py", 4, "logp = torch.log(w)", True) in about["lines"], "the node of the log"
+    played = _native.tape_play(tape, ["aten"], 0)
+    assert played["why_not"] == "" and [(kind, name) for kind, name, _ in played["outcomes"]] == [("loss", "loss"), ("gradient", "w")]
+
+
+def test_notes_can_be_left_out():
+    """A tape whose header says that there are none is the same tape without lines."""
+    import tape_format
+
+    tape = pathlib.Path(__file__).with_name("data").joinpath("tapes", "version_1_with_notes.tape").read_bytes()
+    header = tape[:48] + bytes(8)
+    plain = header + tape_format.checksum(header).to_bytes(8, "little") + tape[64:]
+    assert not any(file for _, file, *_ in _native.tape_about(plain)["lines"])
+    assert _native.tape_play(plain, ["aten"], 0)["outcomes"] == _native.tape_play(tape, ["aten"], 0)["outcomes"]
+
+
 def test_the_table_in_docs_is_of_these_programs():
     page = pathlib.Path(__file__).parents[1].joinpath("docs", "replay.md").read_text()
     rows = [[cell.strip() for cell in row.strip("|\n").split("|")] for row in page.splitlines() if row.startswith("| ")][1:]

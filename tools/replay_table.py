@@ -30,7 +30,8 @@ Written by `tools/replay_table.py` with torch {torch}, {threads} thread.
 |---|---|---|---|---|---|
 {rows}
 
-What is not on a tape, and so makes a replay differ or fail, which is then told: [limits](limits.md).
+What is not on a tape, and so makes a replay differ or fail, which is then told: [limits](limits.md). How to replay a capsule:
+[capsules](capsules.md). What a replay costs: [cost](replay-cost.md).
 """
 
 

@@ -2,13 +2,14 @@
 
 import datetime
 import json
+import linecache
 import os
 import platform
 import shutil
 
 import torch
 
-from . import _native, discover, ranks
+from . import _native, discover, flags, ranks
 from .report import safe
 
 REPLAY_BELOW = 16 << 20  # bytes of inputs: a replay to check the capsule takes no longer than a step of such a size
@@ -82,7 +83,7 @@ def write(session, alarm, folder=None):
         _native.tape_clear()
         return None
     text = json.dumps(_about(session, alarm), allow_nan=False)
-    why, _ = _native.capsule_write(folder, text, limit(session), bool(session.config.redact), REPLAY_BELOW)
+    why, _ = _native.capsule_write(folder, text, limit(session), bool(session.config.redact), REPLAY_BELOW, _source_of)
     if why:
         session.not_watched(f"a capsule of step {alarm['step']}: {why} (--capsule-max {session.config.capsule_max})")
         return None
@@ -105,16 +106,21 @@ def _about(session, alarm):
         "finitude": _native.version, "torch": torch.__version__, "python": platform.python_version(),
         "platform": platform.platform(), "machine": platform.machine(),
         "step": alarm["step"], "micro_batch": alarm.get("micro_batch", 0), "rank": alarm.get("rank", 0),
-        "optimizer": alarm.get("optimizer", ""), "alarm": alarm,
+        "optimizer": alarm.get("optimizer", ""), "alarm": alarm, "flags": flags.flags(),
     }
     if redact:
         about["alarm"] = _without_sources(alarm)
     else:
         about["command"] = list(session.report.command)
+        about["seeds"] = flags.seeds()
         about["script"] = session.report.script or ""
         about["git"] = _git(os.path.dirname(os.path.abspath(about["script"])) if about["script"] else os.getcwd())
         about["environment"] = {name: os.environ[name] for name in VARIABLES if name in os.environ}
     return safe(about)
+
+
+def _source_of(file, line):
+    return linecache.getline(file, line).strip()[:400]
 
 
 def _without_sources(value):

@@ -9,7 +9,7 @@ from . import config, family, targets
 WORDS = {
     "run": "run a training program watched",
     "report": "show a report again: finitude report FILE|DIR [--html OUT] [--json]",
-    "replay": "compute a captured step again and compare every bit: finitude replay CAPSULE [--threads N] [--allow NAMESPACE]",
+    "replay": "compute a captured step again and compare every bit: finitude replay CAPSULE [options]",
     "dump": "print every op of a traced report as JSON lines: finitude dump FILE",
     "list": "list the reports of a runs directory: finitude list [DIR]",
     "completion": "print shell completion: finitude completion bash",
@@ -49,6 +49,8 @@ Each option is also an environment variable, e.g. FINITUDE_ON_ALARM=skip. Exit c
 OPTIONS = ("--on-alarm", "--level", "--report", "--runs", "--max-skips", "--undo-mb", "--restart-args", "--capsules", "--capsule-max",
            "--redact", "--config")
 FLAGS = ("--redact",)
+REPLAY_OPTIONS = ("--threads", "--allow", "--times", "--deterministic", "--dtype", "--device", "--step-through", "--stop-at", "--save-tensors",
+                  "--script", "--break")
 EXIT_USAGE, EXIT_CANNOT = 2, 4
 
 
@@ -78,7 +80,7 @@ def main(argv=None):
         if word.endswith(".py") or os.path.isfile(word):
             return _usage(f"unknown word {word!r}; to watch a script: finitude run {word}")
         return _usage(f"unknown word {word!r}{_near(word, WORDS)}")
-    if rest and rest[0] in ("-h", "--help"):
+    if rest and rest[0] in ("-h", "--help") and word != "replay":
         sys.stdout.write(HELP if word == "run" else f"finitude {word}: {WORDS[word]}\n")
         return 0
     if word == "run":

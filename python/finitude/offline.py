@@ -146,31 +146,21 @@ def dump(rest):
 
 def replay(rest):
     """In this process, which has what Python registered; the program finitude-replay needs neither Python nor us."""
-    folder, threads, namespaces, words = None, 0, ["aten"], [*rest]
-    while words:
-        word = words.pop(0)
-        if word == "--threads" and words and words[0].isdigit():
-            threads = int(words.pop(0))
-        elif word == "--allow" and words:
-            namespaces.append(words.pop(0))
-        elif word.startswith("-") or folder is not None:
-            folder = None
-            break
-        else:
-            folder = word
-    if folder is None or threads > 1024:
-        sys.stderr.write("usage: finitude replay CAPSULE [--threads N] [--allow NAMESPACE]\n")
-        return EXIT_USAGE
-    import torch  # noqa: F401  the engine's libraries
+    import torch  # the engine's libraries
 
     from . import _native
 
-    try:
-        code, text, _ = _native.capsule_replay(folder, namespaces, threads)
-    except ValueError as e:
-        sys.stderr.write(f"finitude: {folder} {e}\n")
-        return EXIT_INPUT
-    (sys.stderr if code == 4 else sys.stdout).write(text)
+    code, out, err, stopped = _native.replay_command(["--help"] if "-h" in rest or "--help" in rest else rest)
+    sys.stdout.write(out)
+    sys.stdout.flush()
+    if err:
+        sys.stderr.write(f"finitude: {err}")
+    if stopped is not None and "--break" in rest:
+        import code as console
+
+        inputs, outputs = stopped
+        console.interact("inputs, outputs: the tensors of this call by name. End with Ctrl-D.", exitmsg="",
+                         local={"inputs": inputs, "outputs": outputs, "torch": torch})
     return code
 
 
@@ -195,14 +185,17 @@ def list(rest):
 
 
 def completion(rest):
-    from .cli import OPTIONS, WORDS
+    from .cli import OPTIONS, REPLAY_OPTIONS, WORDS
 
     sys.stdout.write(
         "_finitude() {\n  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
         '  case "$prev" in\n'
         '    --on-alarm) COMPREPLY=($(compgen -W "stop skip warn raise rollback" -- "$cur")); return;;\n'
-        '    --level) COMPREPLY=($(compgen -W "gate tape trace" -- "$cur")); return;;\n  esac\n'
+        '    --level) COMPREPLY=($(compgen -W "gate tape trace" -- "$cur")); return;;\n'
+        '    --dtype) COMPREPLY=($(compgen -W "float32 float64" -- "$cur")); return;;\n'
+        '    --device) COMPREPLY=($(compgen -W "cpu cuda" -- "$cur")); return;;\n  esac\n'
         f'  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "{" ".join(WORDS)}" -- "$cur"))\n'
+        f'  elif [[ "${{COMP_WORDS[1]}}" == replay && "$cur" == -* ]]; then COMPREPLY=($(compgen -W "{" ".join(REPLAY_OPTIONS)}" -- "$cur"))\n'
         f'  elif [[ "$cur" == -* ]]; then COMPREPLY=($(compgen -W "{" ".join(OPTIONS)}" -- "$cur"))\n'
         '  else COMPREPLY=($(compgen -f -- "$cur")); fi\n}\ncomplete -F _finitude finitude\n'
     )

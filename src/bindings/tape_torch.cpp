@@ -2,10 +2,12 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "bindings/live_torch.h"
+#include "bindings/stack_torch.h"
 #include "bindings/tape_python.h"
 #include "capture/capsule.h"
 #include "capture/link.h"
 #include "capture/tape_file.h"
+#include "cli/replay/replay_command_torch.h"
 #include "observe/tape_recorder_torch.h"
 #include "replay/tape_player.h"
 
@@ -30,7 +32,15 @@ py::dict played_dict(const replay::Played& played) {
   d["missing"] = played.missing;
   d["calls"] = played.calls;
   d["seconds"] = played.seconds;
+  d["as_recorded"] = played.as_recorded;
   d["outcomes"] = outcomes;
+  return d;
+}
+
+py::dict tensors_dict(const std::vector<replay::NamedTensor>& tensors) {
+  py::dict d;
+  for (const auto& t : tensors)
+    d[py::str(t.name)] = py::reinterpret_steal<py::object>(THPVariable_Wrap(t.tensor));
   return d;
 }
 
@@ -44,9 +54,15 @@ std::string tried(const capture::Tape& tape, std::uint64_t below_bytes) {
   return played.outcomes.empty() ? "nothing to compare" : "other bits";
 }
 
-// The tape in hand as a capsule. Ends the recording. (why not, how a replay came out).
+// The text of each line that calls on the tape come from. line_of(file, line) gives it.
+void tell_sources(capture::Tape& tape, const py::object& line_of) {
+  const py::gil_scoped_acquire gil;
+  for (capture::Place& place : tape.places) place.source = line_of(place.file, place.line).cast<std::string>();
+}
+
+// The tape in hand as a capsule. Ends the recording. line_of: see tell_sources; may be None. (why not, how a replay came out).
 py::tuple capsule_write(const std::string& folder, const std::string& about_text, std::uint64_t max_bytes,
-                        bool redact, std::uint64_t replay_below) {
+                        bool redact, std::uint64_t replay_below, const py::object& line_of) {
   nlohmann::json about = nlohmann::json::parse(about_text, nullptr, false);
   if (!about.is_object()) throw py::value_error("not a JSON object");
   std::string replayed, why;
@@ -57,8 +73,10 @@ py::tuple capsule_write(const std::string& folder, const std::string& about_text
       if (!tape.gaps.empty() && !redact) {
         why = tape.gaps.front();
       } else {
+        if (!redact && !line_of.is_none()) tell_sources(tape, line_of);
         replayed = tried(tape, replay_below);
         about["replay"] = replayed;
+        if (const std::string* autocast = tape.setting("autocast")) about["flags"]["autocast"] = *autocast;
         why = capture::write_capsule(folder, std::move(tape), std::move(about), {max_bytes, redact}).why();
         if (!why.empty()) why = "its folder " + why;
       }
@@ -69,19 +87,25 @@ py::tuple capsule_write(const std::string& folder, const std::string& about_text
   return py::make_tuple(why, replayed);
 }
 
-// (exit code, text, capsule.json)
-py::tuple capsule_replay(const std::string& folder, const std::vector<std::string>& namespaces, int threads) {
-  capture::Tape tape;
-  nlohmann::json about;
-  if (const Status status = capture::read_capsule(folder, &about, &tape); !status.ok())
-    throw py::value_error(status.why());
-  replay::Told told{4, "it was made with --redact: its values were left out, so it cannot be replayed\n"};
-  if (!about.contains("redacted") || about["redacted"] == false) {
+// The command `finitude replay` with these words: (exit code, stdout, stderr, what --stop-at or --break came to: None or the
+// inputs and the outputs of that call).
+py::tuple replay_command(const std::vector<std::string>& words) {
+  cli::ReplayOptions options;
+  std::string out, err, why = cli::parse_replay(words, &options);
+  if (words == std::vector<std::string>{"--help"})
+    return py::make_tuple(0, cli::replay_usage("finitude replay"), "", py::none());
+  if (!why.empty())
+    return py::make_tuple(2, "", why + "\n\n" + cli::replay_usage("finitude replay"), py::none());
+  cli::StoppedCall stopped;
+  int code = 0;
+  {
     const py::gil_scoped_release release;
-    told = replay::tell(replay::play(tape, {namespaces, threads}), tape);
+    const auto to = [](std::string* text) { return [text](std::string_view more) { *text += more; }; };
+    code = cli::run_replay(options, to(&out), to(&err), &stopped);
   }
-  return py::make_tuple(told.code, told.text,
-                        about.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+  if (!stopped.stopped) return py::make_tuple(code, out, err, py::none());
+  return py::make_tuple(code, out, err,
+                        py::make_tuple(tensors_dict(stopped.inputs), tensors_dict(stopped.outputs)));
 }
 
 }  // namespace
@@ -89,7 +113,7 @@ py::tuple capsule_replay(const std::string& folder, const std::vector<std::strin
 void define_tape(py::module_& m) {
   using observe::TapeRecorder;
   m.def(
-      "tape_start", [](std::size_t max_bytes) { TapeRecorder::get().start(max_bytes); },
+      "tape_start", [](std::size_t max_bytes) { TapeRecorder::get().start(max_bytes, &places()); },
       py::arg("max_bytes") = std::size_t{2} << 30);
   m.def("tape_stop", [] { TapeRecorder::get().stop(); });
   m.def("tape_clear", [] {
@@ -107,27 +131,32 @@ void define_tape(py::module_& m) {
            TapeRecorder::get().add_outcome(kind, name, THPVariable_Unpack(t.ptr()));
   });
   // The tape as the bytes of its file. Ends the recording.
-  m.def("tape_take", [] {
-    std::string bytes;
-    {
-      const py::gil_scoped_release release;
-      bytes = capture::write_tape(capture::link(TapeRecorder::get().take()));
-    }
-    return py::bytes(bytes);
-  });
+  m.def(
+      "tape_take",
+      [](const py::object& line_of) {
+        std::string bytes;
+        {
+          const py::gil_scoped_release release;
+          capture::Tape tape = capture::link(TapeRecorder::get().take());
+          if (!line_of.is_none()) tell_sources(tape, line_of);
+          bytes = capture::write_tape(tape);
+        }
+        return py::bytes(bytes);
+      },
+      py::arg("line_of") = py::none());
   m.def("tape_play", [](const std::string& bytes, const std::vector<std::string>& namespaces, int threads) {
     const capture::Tape tape = parsed(bytes);
     replay::Played played;
     {
       const py::gil_scoped_release release;
-      played = replay::play(tape, {namespaces, threads});
+      played = replay::play(tape, {namespaces, threads, "", false});
     }
     return played_dict(played);
   });
   // The recorder begins with the tracer, at the step that arm_at names.
   m.def("tape_when_armed", [](std::size_t max_bytes) { live().tape_when_armed = max_bytes; });
   m.def("capsule_write", &capsule_write);
-  m.def("capsule_replay", &capsule_replay);
+  m.def("replay_command", &replay_command);
   m.def("tape_about", [](const std::string& bytes) {
     const capture::Tape tape = parsed(bytes);
     std::size_t calls = 0, input_bytes = 0, inputs = 0;
@@ -143,6 +172,19 @@ void define_tape(py::module_& m) {
     d["input_bytes"] = input_bytes;
     d["outcomes"] = tape.outcomes.size();
     d["gaps"] = tape.gaps;
+    py::list lines;  // of each call: (operator, file, line, text, is of a backward node)
+    for (const auto& e : tape.entries) {
+      if (e.kind != capture::Entry::kCall) continue;
+      const std::string& name = tape.operators[e.number].name;
+      if (e.place >= tape.places.size()) {
+        lines.append(py::make_tuple(name, "", 0, "", false));
+      } else {
+        const auto& place = tape.places[e.place];
+        lines.append(py::make_tuple(name, place.file, place.line, place.source, e.of_backward));
+      }
+    }
+    d["lines"] = lines;
+    d["settings"] = tape.settings;
     return d;
   });
 }

@@ -405,7 +405,7 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   observe::Tracer& tracer = observe::Tracer::get();
   if (l.target_set && entry.ordinal == l.target_ordinal && entry.step == l.target_first && !tracer.on()) {
     tracer.start(&places());
-    if (l.tape_when_armed != 0) observe::TapeRecorder::get().start(l.tape_when_armed);
+    if (l.tape_when_armed != 0) observe::TapeRecorder::get().start(l.tape_when_armed, &places());
   }
   if (l.trace_level && tracer.on() && !second_run_under_way()) tracer.clear();  // a healthy window's trace is not kept
   const bool armed = tracer.on();

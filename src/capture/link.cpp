@@ -14,7 +14,8 @@ constexpr std::size_t kNever = static_cast<std::size_t>(-1);
 struct Call {
   std::uint32_t op = 0;
   std::uint64_t thread = 0, start = 0;
-  bool grad_mode = false, ended = false, kept = false;
+  bool grad_mode = false, ended = false, kept = false, of_backward = false;
+  std::uint32_t place = kNoPlace;
   std::size_t parent = kNever;
   std::vector<Value> args, results;
   std::vector<StorageId> produced, written;  // of a kept call: by itself
@@ -80,6 +81,9 @@ class Linker {
     call.thread = in.var();
     call.op = static_cast<std::uint32_t>(in.var());
     call.grad_mode = in.u8() != 0;
+    const std::uint64_t place = in.var(raw_.places.size());
+    if (place != 0) call.place = static_cast<std::uint32_t>(place - 1);
+    call.of_backward = in.u8() != 0;
     call.args = read_values(in);
     if (!in.ok() || call.op >= raw_.operators.size()) return in.fail();
     auto& open = open_[call.thread];
@@ -187,6 +191,8 @@ class Linker {
       Entry entry;
       entry.number = op->second;
       entry.grad_mode = call.grad_mode;
+      entry.of_backward = call.of_backward;
+      entry.place = use_place(call.place, tape);
       entry.args = std::move(call.args);
       entry.results = std::move(call.results);
       for_each_tensor(entry.args, use);
@@ -199,6 +205,15 @@ class Linker {
     number_storages(used, tape);
     tape.gaps = std::move(raw_.gaps);
     return tape;
+  }
+
+  // Only the lines that calls on the tape come from.
+  std::uint32_t use_place(std::uint32_t place, Tape& tape) {
+    if (place == kNoPlace) return kNoPlace;
+    const auto [found, is_new] =
+        places_used_.try_emplace(place, static_cast<std::uint32_t>(tape.places.size()));
+    if (is_new) tape.places.push_back(std::move(raw_.places[place]));
+    return found->second;
   }
 
   // Only the storages that the tape needs, numbered anew.
@@ -255,6 +270,7 @@ class Linker {
   std::unordered_map<std::uint64_t, std::vector<std::size_t>> open_;  // by thread
   std::unordered_map<std::uint64_t, std::size_t> by_start_;
   std::unordered_set<StorageId> made_;  // by a kept call
+  std::unordered_map<std::uint32_t, std::uint32_t> places_used_;
 };
 
 }  // namespace

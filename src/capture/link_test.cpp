@@ -35,6 +35,32 @@ TEST(Link, ACallAndWhatItReads) {
   EXPECT_EQ(tape.storages[1].origin, Storage::kProduced);
 }
 
+TEST(Link, OnlyLinesThatCallsComeFromAreKept) {
+  RawBuilder b;
+  const auto view = b.op("view"), mul = b.op("mul");
+  b.raw.places = {{"a.py", 1, ""}, {"a.py", 2, ""}, {"a.py", 3, ""}};
+  const StorageId x = b.storage(8, "abcdefgh");
+  b.end(b.start(view, {tensor_value(x, {2})}, 1, 0), {tensor_value(x, {1, 2})});
+  const auto forward = b.start(mul, {tensor_value(x, {2})}, 1, 2);
+  const StorageId y = b.storage(8);
+  b.end(forward, {tensor_value(y, {2})});
+  const auto backward = b.start(mul, {tensor_value(y, {2})}, 1, 2, true);
+  const StorageId z = b.storage(8);
+  b.end(backward, {tensor_value(z, {2})});
+  const auto nowhere = b.start(mul, {tensor_value(z, {2})});
+  const StorageId w = b.storage(8);
+  b.end(nowhere, {tensor_value(w, {2})});
+  const Tape tape = link(std::move(b.raw));
+  ASSERT_EQ(tape.places.size(), 1u);
+  EXPECT_EQ(tape.places[0].line, 3u);
+  ASSERT_EQ(tape.entries.size(), 3u);
+  EXPECT_EQ(tape.entries[0].place, 0u);
+  EXPECT_FALSE(tape.entries[0].of_backward);
+  EXPECT_EQ(tape.entries[1].place, 0u);
+  EXPECT_TRUE(tape.entries[1].of_backward);
+  EXPECT_EQ(tape.entries[2].place, kNoPlace);
+}
+
 TEST(Link, ViewsAndHostReadsAreLeftOut) {
   RawBuilder b;
   const auto view = b.op("view"), item = b.op("item"), mul = b.op("mul");

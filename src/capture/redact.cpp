@@ -68,6 +68,8 @@ json redact(Tape& tape) {
     entry.bytes.clear();
     forget(entry.args);
   }
+  for (Entry& entry : tape.entries) entry.place = kNoPlace;
+  tape.places.clear();
   for (Outcome& outcome : tape.outcomes) outcome.checksum = 0;
   tape.gaps.push_back("its values were left out (redacted)");
   return found;

@@ -11,6 +11,7 @@ namespace finitude::capture {
 using StorageId = std::uint32_t;
 inline constexpr StorageId kNoStorage = 0xffffffff;
 inline constexpr std::size_t kMaxDims = 64;
+inline constexpr std::uint32_t kNoPlace = 0xffffffff;
 
 // A dense tensor. Sizes and strides in elements; strides and offset are never negative.
 struct TensorRef {
@@ -82,6 +83,24 @@ struct Entry {
   std::uint64_t offset = 0;
   std::vector<Value> args, results;
   std::string bytes;
+  // Line of the program, in Tape::places; kNoPlace: not known. of_backward: the call is one of a backward
+  // node, and the line that of the forward call which the node belongs to.
+  std::uint32_t place = kNoPlace;
+  bool of_backward = false;
+};
+
+// A line of the program.
+struct Place {
+  std::string file;  // absolute
+  std::uint32_t line = 0;
+  std::string source;  // its text; empty where it could not be read
+};
+
+// How many values of a tensor were not finite.
+struct Flaws {
+  bool known = false;
+  std::uint64_t nan = 0, inf = 0;
+  bool finite() const { return nan == 0 && inf == 0; }
 };
 
 // What the step came to: replayed, these tensors have these checksums, or it is not the same step.
@@ -89,6 +108,7 @@ struct Outcome {
   std::string kind, name;  // "loss", "gradient" ...
   Value value;
   std::uint64_t checksum = 0;
+  Flaws flaws{};
 };
 
 struct Tape {
@@ -99,6 +119,7 @@ struct Tape {
   std::vector<Entry> entries;
   std::vector<Outcome> outcomes;
   std::vector<std::string> gaps;  // why it may not replay; empty as a rule
+  std::vector<Place> places;
 
   const std::string* setting(const std::string& name) const {
     for (const auto& [key, value] : settings) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/checksum.h"
+#include "capture/tape_notes.h"
 #include "capture/tape_values.h"
 
 namespace finitude::capture {
@@ -160,12 +161,17 @@ std::string write_tape(const Tape& tape) {
   header.u64(base::checksum(body.data(), body.size()));
   header.u64(data.size());
   header.u64(base::checksum(data.data(), data.size()));
-  header.u64(0);
+  const std::string notes = write_notes(tape);
+  header.u64(notes.size());
   header.u64(base::checksum(file.data(), file.size()));
   file += body;
   if (!data.empty()) {
     file.resize(aligned(file.size()));
     file += data;
+  }
+  if (!notes.empty()) {
+    file.resize(aligned(file.size()));
+    file += notes;
   }
   return file;
 }
@@ -175,8 +181,7 @@ Status read_tape(std::string_view bytes, Tape* tape) {
   WireReader header(bytes.substr(kTapeMagic.size(), kTapeHeaderBytes - kTapeMagic.size()));
   const std::uint64_t version = header.u64();
   const std::uint64_t body_bytes = header.u64(), body_sum = header.u64(), data_bytes = header.u64(),
-                      data_sum = header.u64();
-  header.u64();
+                      data_sum = header.u64(), notes_bytes = header.u64();
   if ((version & 0xffffffff) != kTapeVersion) {
     return Status("is a tape of version " + std::to_string(version & 0xffffffff) +
                   "; this program reads version " + std::to_string(kTapeVersion));
@@ -194,6 +199,10 @@ Status read_tape(std::string_view bytes, Tape* tape) {
     if (begin > bytes.size() || data_bytes > bytes.size() - begin) return Status("is cut off");
     data = bytes.substr(begin, static_cast<std::size_t>(data_bytes));
   }
+  const std::size_t body_end = kTapeHeaderBytes + body.size();
+  const std::size_t notes_begin = aligned(data.empty() ? body_end : aligned(body_end) + data.size());
+  if (notes_bytes != 0 && (notes_begin > bytes.size() || notes_bytes > bytes.size() - notes_begin))
+    return Status("is cut off");
   if (body_sum != base::checksum(body.data(), body.size()) ||
       data_sum != base::checksum(data.data(), data.size())) {
     return Status("is damaged: a checksum differs");
@@ -201,7 +210,10 @@ Status read_tape(std::string_view bytes, Tape* tape) {
   *tape = {};
   WireReader in(body);
   read_body(in, data, *tape);
-  return in.ok() && in.at_end() ? Status() : Status("holds what cannot be: it was not written by finitude");
+  if (!in.ok() || !in.at_end()) return Status("holds what cannot be: it was not written by finitude");
+  if (notes_bytes == 0) return {};
+  const std::string_view notes = bytes.substr(notes_begin, static_cast<std::size_t>(notes_bytes));
+  return read_notes(notes, tape) ? Status() : Status("is damaged: its notes are none");
 }
 
 }  // namespace finitude::capture

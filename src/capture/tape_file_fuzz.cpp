@@ -7,6 +7,7 @@
 #include "base/checksum.h"
 #include "capture/link.h"
 #include "capture/tape_file.h"
+#include "capture/tape_notes.h"
 #include "capture/testing.h"
 
 namespace finitude::capture {
@@ -40,6 +41,18 @@ void check(const std::string& file) {
   }
 }
 
+// Notes whose checksum fits: places exist afterwards, and what was read is written and read again.
+void check_notes(std::string_view parts) {
+  std::string notes;
+  WireWriter(&notes).u64(base::checksum(parts.data(), parts.size()));
+  Tape tape = sample_tape();
+  if (!read_notes(notes.append(parts), &tape)) return;
+  for (const Entry& entry : tape.entries) {
+    if (entry.place != kNoPlace && entry.place >= tape.places.size()) std::abort();
+  }
+  check(write_tape(tape));
+}
+
 }  // namespace
 }  // namespace finitude::capture
 
@@ -56,7 +69,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   for (std::size_t i = 0; i + 1 < size; i += 2)
     body[(input[i] * 7 + i) % body.size()] = static_cast<char>(input[i + 1]);
   check(file_of(body, std::string_view(sound).substr(sound.size() - 16)));
+  check_notes(bytes);
+  static const std::string notes = write_notes(sample_tape_with_notes()).substr(8);
+  std::string damaged = notes;
+  for (std::size_t i = 0; i + 1 < size; i += 2)
+    damaged[(input[i] * 7 + i) % damaged.size()] = static_cast<char>(input[i + 1]);
+  check_notes(damaged);
   RawTape raw;
+  raw.places = {{"a.py", 1, ""}, {"b.py", 2, "x"}};
   raw.operators = {{{"aten::mul", ""}, 0}, {{"aten::add_", ""}, 1}};
   raw.storages.resize(4);
   raw.storages[1].first_seen = 2;

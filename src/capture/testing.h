@@ -53,12 +53,15 @@ class RawBuilder {
     s.bytes = bytes;
     return static_cast<StorageId>(raw.storages.size()) - 1;
   }
-  std::uint64_t start(std::uint32_t op, const std::vector<Value>& args, std::uint64_t thread = 1) {
+  std::uint64_t start(std::uint32_t op, const std::vector<Value>& args, std::uint64_t thread = 1,
+                      std::uint32_t place = kNoPlace, bool of_backward = false) {
     WireWriter out(&raw.events);
     out.u8(static_cast<std::uint8_t>(RawEvent::kStart));
     out.var(thread);
     out.var(op);
     out.u8(1);
+    out.var(place == kNoPlace ? 0 : std::uint64_t{place} + 1);
+    out.u8(of_backward);
     write_values(out, args);
     return ++events_;
   }
@@ -95,7 +98,7 @@ class RawBuilder {
   std::uint64_t events_ = 0;
 };
 
-// A tape with one of everything.
+// A tape with one of everything but notes.
 inline Tape sample_tape() {
   Tape tape;
   tape.settings = {{"threads", "1"}, {"torch", "2.13.0"}};
@@ -141,8 +144,18 @@ inline Tape sample_tape() {
       list_value({int_value(-7), int_value(1) /* two */, list_value({})})};
   foreach_add.args[0].items[1].tensors[0].strides = {1, 3};
   tape.entries = {random, fill, mul, foreach_add};
-  tape.outcomes = {{"loss", "loss", tensor_value(2, {2, 2}), 0x1234567890abcdefu}};
+  tape.outcomes = {{"loss", "loss", tensor_value(2, {2, 2}), 0x1234567890abcdefu, {}}};
   tape.gaps = {"a gap"};
+  return tape;
+}
+
+inline Tape sample_tape_with_notes() {
+  Tape tape = sample_tape();
+  tape.places = {{"/home/me/train.py", 12, "loss = (w * 3).sum()"}, {"/home/me/model.py", 7, ""}};
+  tape.entries[2].place = 1;
+  tape.entries[3].place = 0;
+  tape.entries[3].of_backward = true;
+  tape.outcomes[0].flaws = {true, 3, 1};
   return tape;
 }
 

@@ -137,7 +137,7 @@ bool TapeRecorder::add_outcome(const std::string& kind, const std::string& name,
   if (!write_value(tensor, 0, {storage, generator}, out, uses) || !known || uses.empty()) return false;
   for (const TapeUse& use : uses) read(use);
   capture::WireReader in(written);
-  raw_.outcomes.push_back({kind, name, capture::read_value(in), tape_checksum(tensor)});
+  raw_.outcomes.push_back({kind, name, capture::read_value(in), tape_checksum(tensor), tape_flaws(tensor)});
   return true;
 } catch (...) {
   full_ = true;
@@ -167,6 +167,8 @@ capture::RawTape TapeRecorder::take() {
       raw_.gaps.push_back("the step reads more than " + std::to_string(max_bytes_ >> 20) + " MB");
     if (full_ && !too_large_) raw_.gaps.emplace_back("the recorder failed, or the step has too many calls");
     raw = std::move(raw_);
+    raw.places = places_.take();
+    if (!autocast_.empty()) raw.settings.emplace_back("autocast", autocast_);
   }
   clear();
   return raw;

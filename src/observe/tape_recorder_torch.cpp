@@ -45,6 +45,7 @@ struct TapeRecorder::Op : TapeOp {
 };
 
 struct TapeRecorder::Context : at::ObserverContext {
+  bool is_node = false;
   std::uint64_t generation = 0, number = 0;
   const Op* op = nullptr;
   c10::SmallVector<TapeUse, 4> uses;
@@ -56,11 +57,12 @@ TapeRecorder& TapeRecorder::get() {
   return *recorder;
 }
 
-void TapeRecorder::start(std::size_t max_bytes) {
+void TapeRecorder::start(std::size_t max_bytes, const Places* places) {
   if (on()) return;
   clear();
   max_bytes_ = max_bytes;
   raw_.settings = torch_settings();
+  places_.start(places);
   generators_.push_back(at::detail::getDefaultCPUGenerator());
   random_states_.emplace_back();
   random_before(0);
@@ -68,7 +70,7 @@ void TapeRecorder::start(std::size_t max_bytes) {
   handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&TapeRecorder::on_start, &TapeRecorder::on_end)
                                       .needsInputs(true)
                                       .needsOutputs(true)
-                                      .scopes({at::RecordScope::FUNCTION}));
+                                      .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
 }
 
 void TapeRecorder::stop() {
@@ -97,6 +99,7 @@ void TapeRecorder::clear() {
     raw_ = {};
     events_ = bytes_ = 0;
     full_ = too_large_ = false;
+    autocast_.clear();
   }
   forget(known);  // what memory goes with them may call for the GIL
 }
@@ -105,7 +108,20 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::on_start(const at::RecordFunc
   if (inside || fn.isAsync()) return nullptr;
   const InsideGuard guard;
   try {
-    return get().start_op(fn);
+    TapeRecorder& recorder = get();
+    if (fn.scope() == at::RecordScope::BACKWARD_FUNCTION) {
+      recorder.places_.begin_node(fn);
+      auto node = std::make_unique<Context>();
+      node->is_node = true;
+      return node;
+    }
+    // Below a recorded call a kernel calls others: they belong to it. Where autocast called them, they are the
+    // computation.
+    if (open_generation == recorder.generation_ && !open_ops.empty() && below_autograd() &&
+        !(open_ops.back().autocast && !autocast_ahead())) {
+      return nullptr;
+    }
+    return recorder.start_op(fn, recorder.places_.now(fn));
   } catch (...) {
     get().full_ = true;  // a guest never throws into its host; the tape is told to have a gap
     return nullptr;
@@ -116,7 +132,9 @@ void TapeRecorder::on_end(const at::RecordFunction& fn, at::ObserverContext* con
   if (context == nullptr || inside) return;
   const InsideGuard guard;
   try {
-    get().end_op(fn, static_cast<Context*>(context));
+    auto* const begun = static_cast<Context*>(context);
+    if (begun->is_node) return get().places_.end_node();
+    get().end_op(fn, begun);
   } catch (...) {
     get().full_ = true;
   }
@@ -163,7 +181,8 @@ void TapeRecorder::random_after(std::int64_t generator) {
       generator_state(generators_[static_cast<std::size_t>(generator)]);
 }
 
-std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunction& fn) {
+std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunction& fn,
+                                                                TapePlaces::Where where) {
   if (full_) return nullptr;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!on_) return nullptr;
@@ -173,10 +192,8 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
   }
   const Op& op = op_of(fn);
   if (op.transparent) return nullptr;
-  // Below a recorded call a kernel calls others: they belong to it. Where autocast called them, they are the
-  // computation.
-  if (!open_ops.empty() && below_autograd() && !(open_ops.back().autocast && !autocast_ahead()))
-    return nullptr;
+  if (autocast_.empty() && autocast_ahead())
+    autocast_ = c10::toString(at::autocast::get_autocast_dtype(at::kCPU));
   auto inputs = fn.inputs();
   // A boxed call shows its whole stack, with what its callers left below the arguments.
   if (inputs.size() > op.num_args) inputs = inputs.slice(inputs.size() - op.num_args);
@@ -223,6 +240,8 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
   event.var(at::RecordFunction::currentThreadId());
   event.var(op.number);
   event.u8(at::GradMode::is_enabled());
+  event.var(where.place == capture::kNoPlace ? 0 : std::uint64_t{where.place} + 1);
+  event.u8(where.of_backward);
   event.raw(written.data(), written.size());
   open_ops.push_back({context->number, autocast_ahead()});
   return context;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "capture/raw_tape.h"
+#include "observe/tape_places_torch.h"
 #include "observe/tape_values_torch.h"
 
 namespace finitude::observe {
@@ -29,7 +30,8 @@ class TapeRecorder {
 
   // Begins a new tape. start(), stop(), take() and clear() belong to one thread.
   // max_bytes: of inputs that may be copied; a step that reads more leaves a tape with a gap.
-  void start(std::size_t max_bytes);
+  // places: where the calls come from is told by it; null: it is not told.
+  void start(std::size_t max_bytes, const Places* places);
   void stop();
   void clear();
   bool on() const { return on_; }
@@ -60,7 +62,7 @@ class TapeRecorder {
   TapeRecorder() = default;
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
   static void on_end(const at::RecordFunction& fn, at::ObserverContext* context);
-  std::unique_ptr<at::ObserverContext> start_op(const at::RecordFunction& fn);
+  std::unique_ptr<at::ObserverContext> start_op(const at::RecordFunction& fn, TapePlaces::Where where);
   void end_op(const at::RecordFunction& fn, Context* context);
 
   const Op& op_of(const at::RecordFunction& fn);
@@ -77,7 +79,8 @@ class TapeRecorder {
   void forget(std::vector<Known>& known);
 
   std::atomic<bool> on_ = false, full_ = false;
-  std::uint64_t generation_ = 0;
+  std::atomic<std::uint64_t> generation_ = 0;
+  TapePlaces places_;
   at::CallbackHandle handle_ = 0;
 
   std::mutex mutex_;  // guards what follows
@@ -90,6 +93,7 @@ class TapeRecorder {
   std::uint64_t events_ = 0;
   std::size_t bytes_ = 0, max_bytes_ = 0;
   bool too_large_ = false;
+  std::string autocast_;  // the dtype that some call was to be cast to
 };
 
 }  // namespace finitude::observe

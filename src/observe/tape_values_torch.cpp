@@ -166,4 +166,15 @@ std::uint64_t tape_checksum(const at::Tensor& tensor) {
   return tape_checksum(sparse.indices()) * 31 + tape_checksum(sparse.values());
 }
 
+capture::Flaws tape_flaws(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  if (tensor.layout() == c10::kSparse && tensor.is_cpu())
+    return tape_flaws(static_cast<const at::SparseTensorImpl&>(*tensor.unsafeGetTensorImpl()).values());
+  TensorView view;
+  if (tensor.layout() != c10::kStrided || !view_of(*tensor.unsafeGetTensorImpl(), &view)) return {};
+  if (view.dtype == sense::DType::kOther) return {true, 0, 0};
+  const sense::Health health = full(view);
+  return {true, health.nan, health.inf()};
+}
+
 }  // namespace finitude::observe

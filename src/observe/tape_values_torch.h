@@ -30,5 +30,7 @@ bool write_value(const c10::IValue& value, std::size_t arg, const TapeNames& nam
 
 // Of the values in row-major order; of a sparse tensor, of its parts. 0 where there is nothing to read.
 std::uint64_t tape_checksum(const at::Tensor& tensor);
+// Its values that are not finite; not known where there is nothing to read.
+capture::Flaws tape_flaws(const at::Tensor& tensor);
 
 }  // namespace finitude::observe

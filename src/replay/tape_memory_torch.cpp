@@ -6,6 +6,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace finitude::replay {
@@ -39,8 +40,7 @@ c10::Storage new_storage(std::size_t size_bytes, std::size_t misaligned, const c
 }
 
 // Bytes that a view spans. Throws where its numbers overflow or it has elements outside.
-void check_inside(const TensorRef& ref, std::size_t storage_bytes) {
-  const std::size_t item = capture::item_bytes(ref.dtype);
+void check_inside(const TensorRef& ref, std::size_t item, std::size_t storage_bytes) {
   TORCH_CHECK(item != 0, "the tape has a tensor of an unknown dtype");
   TORCH_CHECK(ref.sizes.size() == ref.strides.size(), "the tape has a tensor without strides");
   std::int64_t numel = 1, last = ref.offset;
@@ -62,8 +62,9 @@ void check_inside(const TensorRef& ref, std::size_t storage_bytes) {
 
 }  // namespace
 
-TapeMemory::TapeMemory(const capture::Tape& tape)
+TapeMemory::TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype)
     : tape_(tape), storages_(tape.storages.size()), last_used_(tape.entries.size()) {
+  if (dtype) retype_.emplace(tape, *dtype);
   constexpr std::size_t kNever = static_cast<std::size_t>(-1);
   std::vector<std::size_t> last(tape.storages.size(), kNever);
   std::vector<bool> kept(tape.storages.size(), false);
@@ -93,18 +94,24 @@ c10::Storage& TapeMemory::storage(StorageId id) {
     const bool has_bytes = known.origin == capture::Storage::kInput;
     TORCH_CHECK(!has_bytes || known.bytes.size() == known.size_bytes, "the content of an input is not there");
     slot = new_storage(known.size_bytes, known.misaligned, has_bytes ? known.bytes.data() : nullptr);
+    if (retype_ && retype_->converts(id)) slot = retype_->converted(id, slot);
   }
   return slot;
 }
 
 at::Tensor TapeMemory::dense(const TensorRef& ref) {
   const bool constant = ref.storage == capture::kNoStorage;
-  const c10::Storage memory =
+  c10::Storage memory =
       constant ? new_storage(ref.constant.size(), 0, ref.constant.data()) : storage(ref.storage);
-  check_inside(ref, memory.nbytes());
+  if (as_recorded_ && !constant && retype_->converts(ref.storage))
+    memory = retype_->shadow(ref.storage, memory);
+  const c10::ScalarType dtype = dtype_of(ref);
+  const std::size_t item =
+      static_cast<std::uint8_t>(dtype) == ref.dtype ? capture::item_bytes(ref.dtype) : c10::elementSize(dtype);
+  check_inside(ref, item, memory.nbytes());
   at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(memory), c10::DispatchKeySet(c10::DispatchKey::CPU),
-      c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(ref.dtype)));
+      c10::scalarTypeToTypeMeta(dtype));
   c10::TensorImpl* impl = t.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(ref.sizes, ref.strides);
   impl->set_storage_offset(ref.offset);
@@ -112,6 +119,40 @@ at::Tensor TapeMemory::dense(const TensorRef& ref) {
   if ((ref.flags & TensorRef::kConjugate) != 0 && t.is_complex()) impl->_set_conj(true);
   if ((ref.flags & TensorRef::kNegative) != 0) impl->_set_neg(true);
   return t;
+}
+
+c10::ScalarType TapeMemory::dtype_of(const TensorRef& ref) const {
+  const auto recorded = static_cast<c10::ScalarType>(ref.dtype);
+  const bool converts =
+      retype_ && !as_recorded_ && ref.storage != capture::kNoStorage && retype_->converts(ref.storage);
+  return converts ? retype_->of(recorded) : recorded;
+}
+
+bool TapeMemory::converts(const std::vector<Value>& values) const {
+  bool any = false;
+  capture::for_each_tensor(values, [&](const TensorRef& t) {
+    any = any || (retype_ && t.storage < storages_.size() && retype_->converts(t.storage));
+  });
+  return any;
+}
+
+std::vector<StorageId> TapeMemory::unmade(const std::vector<Value>& results) const {
+  std::vector<StorageId> fresh;
+  capture::for_each_tensor(results, [&](const TensorRef& t) {
+    if (t.storage < storages_.size() && storages_[t.storage].unsafeGetStorageImpl() == nullptr)
+      fresh.push_back(t.storage);
+  });
+  return fresh;
+}
+
+void TapeMemory::unmake(const std::vector<StorageId>& fresh) {
+  for (const StorageId id : fresh) storages_[id] = c10::Storage();
+}
+
+void TapeMemory::set_as_recorded(bool on) {
+  if (!retype_ || as_recorded_ == on) return;
+  as_recorded_ = on;
+  if (!on) retype_->end_shadows(storages_);
 }
 
 at::Tensor TapeMemory::tensor(const Value& value) {
@@ -132,8 +173,18 @@ at::Tensor TapeMemory::tensor(const Value& value) {
   return t;
 }
 
-c10::IValue TapeMemory::argument(const Value& value, const c10::TypePtr& type,
+c10::IValue TapeMemory::argument(const Value& value, const c10::Argument& argument,
                                  const std::vector<at::Generator>& generators) {
+  if (retype_ && !as_recorded_ && value.kind == Value::kInt && is_dtype(argument)) {
+    TORCH_CHECK(value.number >= 0 && value.number < static_cast<std::int64_t>(c10::NumScalarTypes),
+                "the tape names a dtype that there is not");
+    return static_cast<std::int64_t>(retype_->of(static_cast<c10::ScalarType>(value.number)));
+  }
+  return argument_of(value, argument.type(), generators);
+}
+
+c10::IValue TapeMemory::argument_of(const Value& value, const c10::TypePtr& type,
+                                    const std::vector<at::Generator>& generators) {
   switch (value.kind) {
     case Value::kNone:
       return {};
@@ -168,12 +219,13 @@ c10::IValue TapeMemory::argument(const Value& value, const c10::TypePtr& type,
   c10::impl::GenericList list(list_type->getElementType());
   list.reserve(value.items.size());
   for (const Value& item : value.items)
-    list.push_back(argument(item, list_type->getElementType(), generators));
+    list.push_back(argument_of(item, list_type->getElementType(), generators));
   return list;
 }
 
 void TapeMemory::fill(StorageId id, std::uint64_t offset, const std::string& bytes) {
   c10::Storage& into = storage(id);
+  if (retype_ && retype_->converts(id)) return retype_->fill(id, into, offset, bytes);
   TORCH_CHECK(offset <= into.nbytes() && bytes.size() <= into.nbytes() - offset,
               "the tape writes outside its memory");
   if (!bytes.empty())
@@ -182,17 +234,42 @@ void TapeMemory::fill(StorageId id, std::uint64_t offset, const std::string& byt
 
 std::string TapeMemory::bind_dense(const TensorRef& ref, const at::Tensor& t) {
   if (!t.defined() || t.layout() != c10::kStrided || !t.has_storage()) return "gave no dense tensor";
-  if (static_cast<std::uint8_t>(t.scalar_type()) != ref.dtype) return "gave another dtype";
-  if (t.sizes() != c10::IntArrayRef(ref.sizes) || t.strides() != c10::IntArrayRef(ref.strides))
-    return "gave another shape";
+  if (t.scalar_type() != dtype_of(ref)) return "gave another dtype";
+  if (t.sizes() != c10::IntArrayRef(ref.sizes)) return "gave another shape";
+  if (t.strides() != c10::IntArrayRef(ref.strides)) {
+    // Kernels for another dtype may lay out what they give in another way.
+    return retype_ && !as_recorded_ ? bind_fresh(ref, t) : "gave another shape";
+  }
   if (ref.storage == capture::kNoStorage) return "";
   if (ref.storage >= storages_.size()) return "gave what the tape does not name";
   c10::Storage& slot = storages_[ref.storage];
-  if (slot.unsafeGetStorageImpl() == nullptr) {
+  if (as_recorded_ && retype_->converts(ref.storage)) {
+    if (slot.unsafeGetStorageImpl() == nullptr) {
+      slot = retype_->converted(ref.storage, t.storage());
+    } else if (retype_->shadow(ref.storage, slot).unsafeGetStorageImpl() !=
+               t.storage().unsafeGetStorageImpl()) {
+      return "gave new memory where it gave a view";
+    }
+  } else if (slot.unsafeGetStorageImpl() == nullptr) {
     slot = t.storage();
   } else if (slot.unsafeGetStorageImpl() != t.storage().unsafeGetStorageImpl()) {
     return "gave new memory where it gave a view";
   }
+  return "";
+}
+
+std::string TapeMemory::bind_fresh(const TensorRef& ref, const at::Tensor& t) {
+  if (ref.storage >= storages_.size()) return "gave what the tape does not name";
+  c10::Storage& slot = storages_[ref.storage];
+  if (slot.unsafeGetStorageImpl() != nullptr) return "gave another shape";
+  // What a tape says of strides is bounded by nothing but what its file can hold.
+  double extent = static_cast<double>(ref.offset) + 1;
+  for (std::size_t d = 0; d < ref.sizes.size(); ++d)
+    extent += static_cast<double>(std::max<std::int64_t>(ref.sizes[d] - 1, 0)) * static_cast<double>(ref.strides[d]);
+  if (extent > 16.0 * static_cast<double>(t.numel()) + 4096) return "gave another shape";
+  const auto reach = static_cast<std::int64_t>(extent);
+  slot = new_storage(static_cast<std::size_t>(reach) * t.element_size(), 0, nullptr);
+  dense(ref).copy_(t);
   return "";
 }
 

@@ -5,18 +5,21 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
+#include <optional>
 #include <vector>
 
 #include "capture/tape.h"
+#include "replay/tape_retype_torch.h"
 
 namespace finitude::replay {
 
 class TapeMemory {
  public:
-  explicit TapeMemory(const capture::Tape& tape);
+  // dtype: the floating dtype that everything is computed in; nothing: each as it was.
+  TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype);
 
   // Throw c10::Error where the tape asks for what cannot be.
-  c10::IValue argument(const capture::Value& value, const c10::TypePtr& type,
+  c10::IValue argument(const capture::Value& value, const c10::Argument& argument,
                        const std::vector<at::Generator>& generators);
   at::Tensor tensor(const capture::Value& value);
   void fill(capture::StorageId id, std::uint64_t offset, const std::string& bytes);
@@ -26,12 +29,26 @@ class TapeMemory {
   // The storages whose last use is entry `index` go.
   void after_entry(std::size_t index);
 
+  // Whether a tensor among them is in another dtype than it was recorded in.
+  bool converts(const std::vector<capture::Value>& values) const;
+  // Of these results the memory that is yet to be made, and takes that away again.
+  std::vector<capture::StorageId> unmade(const std::vector<capture::Value>& results) const;
+  void unmake(const std::vector<capture::StorageId>& fresh);
+  // Until it is set back, arguments and results are in the dtypes that they were recorded in.
+  void set_as_recorded(bool on);
+
  private:
+  c10::IValue argument_of(const capture::Value& value, const c10::TypePtr& type,
+                          const std::vector<at::Generator>& generators);
+  c10::ScalarType dtype_of(const capture::TensorRef& ref) const;
+  std::string bind_fresh(const capture::TensorRef& ref, const at::Tensor& tensor);
   at::Tensor dense(const capture::TensorRef& ref);
   c10::Storage& storage(capture::StorageId id);
   std::string bind_dense(const capture::TensorRef& ref, const at::Tensor& tensor);
 
   const capture::Tape& tape_;
+  std::optional<Retype> retype_;
+  bool as_recorded_ = false;
   std::vector<c10::Storage> storages_;
   std::vector<std::vector<capture::StorageId>> last_used_;  // by entry
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,14 +11,21 @@
 
 namespace finitude::replay {
 
+class PlayObserver;
+
 struct PlayOptions {
   std::vector<std::string> namespaces{"aten"};  // of operators that may be called
   int threads = 0;                              // 0: as many as there were
+  // "float32" or "float64": all floating numbers are computed in it; empty: as they were.
+  std::string dtype;
+  // Deterministic kernels only; a call that has none fails.
+  bool deterministic = false;
 };
 
 struct PlayedOutcome {
   std::string kind, name;
-  std::uint64_t expected = 0, got = 0;
+  std::uint64_t expected = 0, got = 0;  // checksums
+  capture::Flaws expected_flaws, got_flaws;
   bool same() const { return expected == got; }
 };
 
@@ -27,22 +35,17 @@ struct Played {
   std::size_t calls = 0;                // that were issued
   std::vector<PlayedOutcome> outcomes;  // empty where it did not run to its end
   double seconds = 0;                   // the calls alone
+  bool stopped = false;                 // by the observer, after the last of `calls`
+  // With another dtype: operators that were computed in the dtypes they were recorded in, and why.
+  std::map<std::string, std::string> as_recorded;
 
   // The same step: it ran, and every outcome has the bits it had.
   bool identical() const;
 };
 
-// What is told of it, one line each, and whether that is the exit code 0 (the same bits), 1 (other bits) or 4
-// (cannot be replayed here).
-struct Told {
-  int code = 0;
-  std::string text;
-};
-Told tell(const Played& played, const capture::Tape& tape);
-
 // Calls only operators of the dispatcher, below autograd. Never throws. The generators and settings of this
 // process are put back. A tape from elsewhere cannot read or write outside the memory that it declares, as
 // far as the operators check their own arguments. One at a time.
-Played play(const capture::Tape& tape, const PlayOptions& options);
+Played play(const capture::Tape& tape, const PlayOptions& options, PlayObserver* observer = nullptr);
 
 }  // namespace finitude::replay

@@ -1,0 +1,44 @@
+"""What changes what torch computes beside the program: switches and seeds, as a capsule tells them."""
+
+import torch
+
+
+def seeds():
+    found = {"torch": torch.initial_seed()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        found["cuda"] = torch.cuda.initial_seed()
+    return found
+
+
+def _switches():
+    yield "threads", torch.get_num_threads
+    yield "interop_threads", torch.get_num_interop_threads
+    yield "default_dtype", lambda: str(torch.get_default_dtype()).removeprefix("torch.")
+    yield "matmul_precision", torch.get_float32_matmul_precision
+    yield "deterministic", torch.are_deterministic_algorithms_enabled
+    yield "deterministic_warn_only", torch.is_deterministic_algorithms_warn_only_enabled
+    yield "fill_uninitialized_memory", lambda: torch.utils.deterministic.fill_uninitialized_memory
+    yield "tf32_matmul", lambda: torch.backends.cuda.matmul.allow_tf32
+    yield "tf32_cudnn", lambda: torch.backends.cudnn.allow_tf32
+    yield "reduced_precision_reduction_float16", lambda: torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
+    yield "reduced_precision_reduction_bfloat16", lambda: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    yield "cudnn", lambda: torch.backends.cudnn.enabled
+    yield "cudnn_benchmark", lambda: torch.backends.cudnn.benchmark
+    yield "cudnn_deterministic", lambda: torch.backends.cudnn.deterministic
+    yield "mkldnn", lambda: torch.backends.mkldnn.enabled
+    yield "sdp_flash", torch.backends.cuda.flash_sdp_enabled
+    yield "sdp_mem_efficient", torch.backends.cuda.mem_efficient_sdp_enabled
+    yield "sdp_math", torch.backends.cuda.math_sdp_enabled
+    yield "cpu_capability", torch.backends.cpu.get_cpu_capability
+
+
+def flags():
+    """Name -> value. A switch that this torch does not have, or does not want to be asked for, is left out."""
+    found = {}
+    for name, read in _switches():
+        try:
+            value = read()
+        except (AttributeError, RuntimeError):
+            continue
+        found[name] = value if isinstance(value, (bool, int, str)) else str(value)
+    return found

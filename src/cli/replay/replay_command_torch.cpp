@@ -1,0 +1,190 @@
+#include "cli/replay/replay_command_torch.h"
+
+#include <ATen/Context.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/file.h"
+#include "capture/capsule.h"
+#include "capture/tape_file.h"
+#include "replay/tape_calls.h"
+#include "replay/tape_compare_torch.h"
+#include "replay/tape_save_torch.h"
+#include "replay/tape_script_torch.h"
+#include "replay/tape_verdict.h"
+#include "replay/tape_walk_torch.h"
+
+namespace finitude::cli {
+namespace {
+
+using replay::Played;
+using replay::Say;
+using replay::Told;
+
+enum Exit { kDone = 0, kNotReproduced = 1, kUsage = 2, kUnreadable = 3, kCannotHere = 4 };
+
+Status read(const std::string& path, nlohmann::json* about, capture::Tape* tape) {
+  std::error_code error;
+  *about = nlohmann::json::object();
+  if (std::filesystem::is_directory(path, error)) return capture::read_capsule(path, about, tape);
+  std::string bytes;
+  const Status status = base::read_file(path, &bytes);
+  return status.ok() ? capture::read_tape(bytes, tape) : status;
+}
+
+// Several that look on at once.
+class Observers : public replay::PlayObserver {
+ public:
+  void add(replay::PlayObserver* one) { all_.push_back(one); }
+  replay::PlayObserver* get() { return all_.empty() ? nullptr : this; }
+  void before(const replay::PlayedCall& call) override {
+    for (auto* one : all_) one->before(call);
+  }
+  bool after(const replay::PlayedCall& call) override {
+    bool goes_on = true;
+    for (auto* one : all_) goes_on = one->after(call) && goes_on;
+    return goes_on;
+  }
+  void outcome(std::size_t index, const at::Tensor& tensor) override {
+    for (auto* one : all_) one->outcome(index, tensor);
+  }
+
+ private:
+  std::vector<replay::PlayObserver*> all_;
+};
+
+class Command {
+ public:
+  Command(const ReplayOptions& options, const Say& out, const Say& err, StoppedCall* stopped)
+      : options_(options), out_(out), err_(err), stopped_(stopped) {}
+
+  int run() {
+    if (options_.device == "cuda") {
+      err_(at::hasCUDA() ? "the step was recorded on the CPU; to play it on cuda is not part of this version\n"
+                         : "torch has no CUDA here: a build of torch for CUDA, and a device, are missing\n");
+      return kCannotHere;
+    }
+    nlohmann::json about;
+    if (const Status status = read(options_.capsule, &about, &tape_); !status.ok()) {
+      err_(options_.capsule + " " + status.why() + "\n");
+      return kUnreadable;
+    }
+    if (about.contains("redacted") && about["redacted"] != false) {
+      err_(options_.capsule + " was made with --redact: its values were left out, so it cannot be replayed\n");
+      return kCannotHere;
+    }
+    if (!options_.script.empty()) return script(about);
+    const std::string& word = options_.stop_at.empty() ? options_.break_at : options_.stop_at;
+    if (!word.empty()) return stop_at(word);
+    int code = kDone;
+    for (int i = 0; i < options_.times && code != kCannotHere; ++i)
+      code = std::max(code, options_.play.dtype.empty() ? replayed() : retyped());
+    return code;
+  }
+
+ private:
+  int say(const Told& told) {
+    (told.code == kCannotHere ? err_ : out_)(told.text);
+    return told.code;
+  }
+
+  // A call without a deterministic kernel says so by failing.
+  int tell_failure(const Played& played) {
+    Told told = replay::tell({played}, tape_);
+    if (options_.play.deterministic && played.why_not.find("deterministic") != std::string::npos)
+      told.code = kCannotHere;
+    return say(told);
+  }
+  static bool has_failed(const Played& played) { return !played.missing.empty() || !played.why_not.empty(); }
+
+  int save(const std::vector<replay::NamedTensor>& tensors) {
+    if (options_.save_tensors.empty()) return kDone;
+    const Status status = replay::save_tensors(options_.save_tensors, tensors);
+    if (status.ok()) return kDone;
+    err_(options_.save_tensors + " " + status.why() + "\n");
+    return kCannotHere;
+  }
+
+  int replayed() {
+    replay::EveryCall every(tape_, out_);
+    replay::KeepOutcomes kept(tape_);
+    Observers observers;
+    if (options_.step_through) observers.add(&every);
+    if (!options_.save_tensors.empty()) observers.add(&kept);
+    std::vector<Played> runs{replay::play(tape_, options_.play, observers.get())};
+    while (!replay::is_decided(runs)) runs.push_back(replay::play(tape_, options_.play));
+    if (has_failed(runs[0])) return tell_failure(runs[0]);
+    return std::max(say(replay::tell(runs, tape_)), save(kept.outcomes));
+  }
+
+  int retyped() {
+    replay::PlayOptions as_it_was = options_.play;
+    as_it_was.dtype.clear();
+    replay::KeepOutcomes usual(tape_), changed(tape_);
+    if (const Played played = replay::play(tape_, as_it_was, &usual); has_failed(played))
+      return tell_failure(played);
+    replay::EveryCall every(tape_, out_);
+    Observers observers;
+    observers.add(&changed);
+    if (options_.step_through) observers.add(&every);
+    const Played played = replay::play(tape_, options_.play, observers.get());
+    if (has_failed(played)) return tell_failure(played);
+    return std::max(say(replay::compare_dtypes(options_.play.dtype, usual.outcomes, changed.outcomes, played)),
+                    save(changed.outcomes));
+  }
+
+  int stop_at(const std::string& word) {
+    std::string why;
+    const std::optional<std::size_t> index = replay::find_call(tape_, word, &why);
+    if (!index) {
+      err_(why + "\n");
+      return kUsage;
+    }
+    replay::EveryCall every(tape_, out_);
+    replay::StopAt stop(*index);
+    Observers observers;
+    if (options_.step_through) observers.add(&every);
+    observers.add(&stop);
+    const Played played = replay::play(tape_, options_.play, observers.get());
+    if (has_failed(played)) return tell_failure(played);
+    out_(replay::tell_stop(tape_, stop));
+    std::vector<replay::NamedTensor> both;
+    for (const auto& input : stop.inputs) both.push_back({"input." + input.name, input.tensor});
+    for (const auto& output : stop.outputs) both.push_back({"output." + output.name, output.tensor});
+    if (stopped_ != nullptr) *stopped_ = {true, stop.inputs, stop.outputs};
+    return save(both);
+  }
+
+  int script(const nlohmann::json& about) {
+    Played played;
+    const Status status = replay::write_script(options_.script, tape_, about, options_.play, &played);
+    if (has_failed(played)) return tell_failure(played);
+    if (!status.ok()) {
+      err_(options_.script + " " + status.why() + "\n");
+      return kCannotHere;
+    }
+    out_("written: " + options_.script + "\n");
+    return kDone;
+  }
+
+  const ReplayOptions& options_;
+  const Say& out_;
+  const Say& err_;
+  StoppedCall* const stopped_;
+  capture::Tape tape_;
+};
+
+}  // namespace
+
+int run_replay(const ReplayOptions& options, const Say& out, const Say& err) {
+  return run_replay(options, out, err, nullptr);
+}
+
+int run_replay(const ReplayOptions& options, const Say& out, const Say& err, StoppedCall* stopped) {
+  return Command(options, out, err, stopped).run();
+}
+
+}  // namespace finitude::cli

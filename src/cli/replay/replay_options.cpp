@@ -1,0 +1,86 @@
+#include "cli/replay/replay_options.h"
+
+#include <charconv>
+#include <functional>
+#include <map>
+
+namespace finitude::cli {
+namespace {
+
+bool number(const std::string& text, int* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size() && *value >= 1 && *value <= 1024;
+}
+
+}  // namespace
+
+std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* options) {
+  const auto text = [](std::string* into) {
+    return [into](const std::string& value) { return *into = value, !value.empty(); };
+  };
+  const auto one_of = [](std::string* into, std::vector<std::string> known) {
+    return [into, known](const std::string& value) {
+      *into = value;
+      for (const std::string& k : known) {
+        if (k == value) return true;
+      }
+      return false;
+    };
+  };
+  const std::map<std::string, std::function<bool(const std::string&)>> with_value = {
+      {"--threads", [&](const std::string& v) { return number(v, &options->play.threads); }},
+      {"--times", [&](const std::string& v) { return number(v, &options->times); }},
+      {"--allow", [&](const std::string& v) { return options->play.namespaces.push_back(v), !v.empty(); }},
+      {"--stop-at", text(&options->stop_at)},
+      {"--break", text(&options->break_at)},
+      {"--save-tensors", text(&options->save_tensors)},
+      {"--script", text(&options->script)},
+      {"--dtype", one_of(&options->play.dtype, {"float32", "float64"})},
+      {"--device", one_of(&options->device, {"cpu", "cuda"})},
+  };
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (const auto option = with_value.find(word); option != with_value.end()) {
+      if (i + 1 >= words.size()) return word + " needs a value";
+      if (!option->second(words[++i])) return word + " cannot be " + words[i];
+    } else if (word == "--step-through") {
+      options->step_through = true;
+    } else if (word == "--deterministic") {
+      options->play.deterministic = true;
+    } else if (word.starts_with("-")) {
+      return "unknown option " + word;
+    } else if (!options->capsule.empty()) {
+      return "one capsule at a time";
+    } else {
+      options->capsule = word;
+    }
+  }
+  if (options->capsule.empty()) return "which capsule?";
+  if (!options->stop_at.empty() && !options->break_at.empty()) return "--stop-at or --break, not both";
+  return "";
+}
+
+std::string replay_usage(const std::string& program) {
+  return "usage: " + program + " [options] CAPSULE\n" +
+         R"(Issues the calls of a recorded step again and compares loss, gradients and all else that was recorded, bit by bit.
+CAPSULE is the folder of a capsule, or the file of a tape that holds its inputs itself.
+
+  --threads N           with so many threads; as many as there were by default
+  --allow NAMESPACE     operators of this library may be called; aten always
+  --times N             so often; every time has to come out the same
+  --deterministic       with deterministic kernels only
+  --dtype float32|float64   all floating numbers in this dtype: are the same results non-finite, and how far apart is the rest?
+  --device cpu|cuda     where (cpu)
+  --step-through        a line for each call: what it gave, and the line of the program
+  --stop-at CALL        end after this call and show what it read and gave. CALL: its number, a name (aten::log or log),
+                        or name#k, the k-th call of it
+  --save-tensors FILE   the results as a safetensors file; with --stop-at what that call read and gave
+  --script FILE.py      write a PyTorch script of the call in which the bad value was born, with its inputs
+  --break CALL          as --stop-at, then a Python prompt with the tensors (finitude replay only)
+
+Exit codes: 0 the same bits, or the same class of failure; 1 not reproduced; 2 usage; 3 it is unreadable or corrupt;
+4 it cannot be replayed here.
+)";
+}
+
+}  // namespace finitude::cli

@@ -1,0 +1,82 @@
+#include "replay/tape_calls.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace finitude::replay {
+namespace {
+
+using capture::Entry;
+using capture::Tape;
+
+bool number(std::string_view text, std::size_t* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size() && !text.empty();
+}
+
+bool is_called(const capture::Operator& op, std::string_view word) {
+  const std::string full = op.overload.empty() ? op.name : op.name + "." + op.overload;
+  for (const std::string& name : {op.name, full}) {
+    if (word == name || (name.starts_with("aten::") && word == std::string_view(name).substr(6))) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string call_name(const Tape& tape, std::size_t index) {
+  const Entry& entry = tape.entries.at(index);
+  if (entry.kind == Entry::kRandom) return "state of a generator";
+  if (entry.kind == Entry::kFill) return "memory written by no operator";
+  if (entry.number >= tape.operators.size()) return "?";
+  const capture::Operator& op = tape.operators[entry.number];
+  return op.overload.empty() ? op.name : op.name + "." + op.overload;
+}
+
+std::string place_of(const Tape& tape, std::size_t index) {
+  const Entry& entry = tape.entries.at(index);
+  if (entry.place >= tape.places.size()) return "";
+  const capture::Place& place = tape.places[entry.place];
+  const std::string name = place.file.substr(place.file.rfind('/') + 1);
+  std::string text = "  " + std::string(entry.of_backward ? "backward of " : "") + name + ":" +
+                     std::to_string(place.line);
+  if (!place.source.empty()) text += "  " + place.source;
+  // A tape may come from anybody: nothing in it reaches a terminal but what can be printed.
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  return text;
+}
+
+bool gives_fresh_memory(std::string_view name) {
+  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty") || name == "aten::resize_";
+}
+
+std::optional<std::size_t> find_call(const Tape& tape, std::string_view word, std::string* why) {
+  std::size_t index = 0;
+  if (number(word, &index)) {
+    if (index < tape.entries.size() && tape.entries[index].kind == Entry::kCall) return index;
+    *why = index < tape.entries.size() ? "entry " + std::string(word) + " is no call"
+                                       : "there are " + std::to_string(tape.entries.size()) + " entries";
+    return std::nullopt;
+  }
+  std::size_t wanted = 1, seen = 0;
+  const std::size_t mark = word.rfind('#');
+  if (mark != std::string_view::npos && (!number(word.substr(mark + 1), &wanted) || wanted == 0)) {
+    *why = "behind # belongs which call is meant, 1 being the first";
+    return std::nullopt;
+  }
+  const std::string_view name = word.substr(0, mark);
+  for (std::size_t i = 0; i < tape.entries.size(); ++i) {
+    const Entry& entry = tape.entries[i];
+    if (entry.kind != Entry::kCall || entry.number >= tape.operators.size() ||
+        !is_called(tape.operators[entry.number], name))
+      continue;
+    if (++seen == wanted) return i;
+  }
+  *why = seen == 0 ? "the step does not call " + std::string(name)
+                   : "the step calls " + std::string(name) + " only " + std::to_string(seen) + " times";
+  return std::nullopt;
+}
+
+}  // namespace finitude::replay

@@ -1,0 +1,51 @@
+#include "replay/tape_calls.h"
+
+#include <gtest/gtest.h>
+
+#include "capture/testing.h"
+
+namespace finitude::replay {
+namespace {
+
+using capture::Tape;
+
+TEST(TapeCalls, AreFoundByNumberAndName) {
+  const Tape tape = capture::sample_tape();  // a state, a fill, aten::mul.Tensor, aten::_foreach_add_.List
+  std::string why;
+  for (const char* word : {"2", "aten::mul", "mul", "mul.Tensor", "aten::mul.Tensor", "mul#1"})
+    EXPECT_EQ(find_call(tape, word, &why), 2u) << word;
+  EXPECT_EQ(find_call(tape, "_foreach_add_", &why), 3u);
+}
+
+TEST(TapeCalls, OfOneNameAreCounted) {
+  Tape tape = capture::sample_tape();
+  tape.entries.push_back(tape.entries[2]);
+  std::string why;
+  EXPECT_EQ(find_call(tape, "mul#2", &why), 4u);
+  EXPECT_EQ(find_call(tape, "mul", &why), 2u);
+}
+
+TEST(TapeCalls, ThatAreNotThereAreTold) {
+  const Tape tape = capture::sample_tape();
+  for (const auto& [word, said] :
+       {std::pair("0", "is no call"), std::pair("17", "there are 4 entries"), std::pair("log", "does not call log"),
+        std::pair("mul#2", "only 1 times"), std::pair("mul#0", "behind #"), std::pair("mul#", "behind #"),
+        std::pair("", "does not call")}) {
+    std::string why;
+    EXPECT_FALSE(find_call(tape, word, &why)) << word;
+    EXPECT_NE(why.find(said), std::string::npos) << why;
+  }
+}
+
+TEST(TapeCalls, AreToldWithTheirLine) {
+  Tape tape = capture::sample_tape_with_notes();
+  EXPECT_EQ(call_name(tape, 2), "aten::mul.Tensor");
+  EXPECT_EQ(place_of(tape, 2), "  model.py:7");
+  EXPECT_EQ(place_of(tape, 3), "  backward of train.py:12  loss = (w * 3).sum()");
+  EXPECT_EQ(place_of(tape, 0), "");
+  tape.places[1].file = "/x/\x1b[2Jm.py";
+  EXPECT_EQ(place_of(tape, 2), "   [2Jm.py:7") << "nothing that a terminal obeys";
+}
+
+}  // namespace
+}  // namespace finitude::replay

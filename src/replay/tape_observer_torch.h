@@ -1,0 +1,32 @@
+// What may look on while a tape is played.
+#pragma once
+
+#include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstddef>
+
+namespace finitude::replay {
+
+// A call about to be issued, or just come back. Arguments as its operator takes them, results as it gave
+// them; what it writes lies in the arguments. Tensors are those of the replay: to be kept they are to be
+// cloned.
+struct PlayedCall {
+  std::size_t index = 0;  // of the entry on the tape
+  const c10::FunctionSchema& schema;
+  c10::ArrayRef<c10::IValue> arguments, results;
+};
+
+// Called by play() from the thread that plays, with no lock held, below autograd. What it throws ends the
+// replay. Operators that it calls are not observed.
+class PlayObserver {
+ public:
+  virtual ~PlayObserver() = default;
+  virtual void before(const PlayedCall&) {}
+  // False: the replay ends here.
+  virtual bool after(const PlayedCall&) { return true; }
+  // What the step came to; `index` counts Tape::outcomes.
+  virtual void outcome(std::size_t /*index*/, const at::Tensor&) {}
+};
+
+}  // namespace finitude::replay

@@ -1,0 +1,17 @@
+// Tensors of a replay as a safetensors file.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "finitude/status.h"
+#include "replay/tape_statistics_torch.h"
+
+namespace finitude::replay {
+
+// Row-major, sparse ones made dense. A name that comes twice gets a number behind it. Formats that safetensors
+// has no word for are told as "cannot be saved".
+Status save_tensors(const std::string& path, const std::vector<NamedTensor>& tensors);
+
+}  // namespace finitude::replay

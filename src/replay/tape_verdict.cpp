@@ -1,0 +1,144 @@
+#include "replay/tape_verdict.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace finitude::replay {
+namespace {
+
+using Runs = std::vector<Played>;
+
+// Whether that outcome is said to be non-finite, of each outcome of a run.
+std::vector<bool> bad_in(const Played& run) {
+  std::vector<bool> bad;
+  for (const PlayedOutcome& o : run.outcomes) bad.push_back(!o.got_flaws.finite());
+  return bad;
+}
+
+std::vector<bool> bad_then(const Played& run) {
+  std::vector<bool> bad;
+  for (const PlayedOutcome& o : run.outcomes) bad.push_back(!o.expected_flaws.finite());
+  return bad;
+}
+
+bool any(const std::vector<bool>& flags) { return std::find(flags.begin(), flags.end(), true) != flags.end(); }
+
+bool is_known(const Played& run) {
+  return std::all_of(run.outcomes.begin(), run.outcomes.end(),
+                     [](const PlayedOutcome& o) { return o.expected_flaws.known; });
+}
+
+bool same_bits(const Played& a, const Played& b) {
+  return std::equal(a.outcomes.begin(), a.outcomes.end(), b.outcomes.begin(), b.outcomes.end(),
+                    [](const PlayedOutcome& x, const PlayedOutcome& y) { return x.got == y.got; });
+}
+
+bool all_agree(const Runs& runs) {
+  return std::all_of(runs.begin(), runs.end(), [&](const Played& run) {
+    return run.why_not == runs[0].why_not && same_bits(run, runs[0]);
+  });
+}
+
+std::string names_of(const Played& run, const std::vector<bool>& which) {
+  constexpr std::size_t kShown = 4;
+  std::string text;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < run.outcomes.size(); ++i) {
+    if (!which[i] || ++count > kShown) continue;
+    const PlayedOutcome& o = run.outcomes[i];
+    text += (text.empty() ? "" : ", ") + o.kind + (o.name == o.kind ? "" : " " + o.name);
+  }
+  return count > kShown ? text + " and " + std::to_string(count - kShown) + " more" : text;
+}
+
+std::string headline(Verdict verdict, const Runs& runs) {
+  const Played& first = runs[0];
+  const std::string often = std::to_string(runs.size()) + " runs";
+  switch (verdict) {
+    case Verdict::kIdentical:
+      return "identical";
+    case Verdict::kSameClass:
+      return "same class of failure (other bits, but non-finite as recorded in each of " + often +
+             ": " + names_of(first, bad_then(first)) +
+             (all_agree(runs) ? ")" : "; the bits differ from run to run)");
+    case Verdict::kTransient:
+      return "not reproduced: transient (finite in each of " + often + ": " +
+             names_of(first, bad_then(first)) + ")";
+    case Verdict::kOrderDependent:
+      return "not reproduced: order-dependent (" + often + " come to different results)";
+    default:
+      break;
+  }
+  std::string text =
+      "not reproduced: persistent (" + often + " come to the same, which is not what was recorded";
+  if (is_known(first) && bad_in(first) != bad_then(first)) {
+    const std::string now = names_of(first, bad_in(first));
+    text += "; non-finite: " + (now.empty() ? "nothing" : now) + " instead of " +
+            (any(bad_then(first)) ? names_of(first, bad_then(first)) : "nothing");
+  } else if (!is_known(first)) {
+    text += "; which results were non-finite is not recorded";
+  }
+  return text + ")";
+}
+
+}  // namespace
+
+bool is_decided(const Runs& runs) {
+  if (runs.empty()) return false;
+  const Played& first = runs[0];
+  return runs.size() >= kRuns || first.identical() || !first.missing.empty() || !first.why_not.empty() ||
+         first.outcomes.empty();
+}
+
+Verdict judge(const Runs& runs) {
+  const Played& first = runs.at(0);
+  if (!first.missing.empty()) return Verdict::kCannot;
+  if (!first.why_not.empty()) return Verdict::kFailed;
+  if (first.outcomes.empty()) return Verdict::kNothing;
+  if (std::all_of(runs.begin(), runs.end(), [](const Played& run) { return run.identical(); }))
+    return Verdict::kIdentical;
+  if (!is_known(first)) return all_agree(runs) ? Verdict::kPersistent : Verdict::kOrderDependent;
+  const std::vector<bool> then = bad_then(first), now = bad_in(first);
+  const bool one_class = std::all_of(runs.begin(), runs.end(), [&](const Played& run) {
+    return run.why_not.empty() && bad_in(run) == now;
+  });
+  if (!one_class) return Verdict::kOrderDependent;
+  if (!any(then)) return all_agree(runs) ? Verdict::kPersistent : Verdict::kOrderDependent;
+  if (now == then) return Verdict::kSameClass;
+  return any(now) ? Verdict::kPersistent : Verdict::kTransient;
+}
+
+Told tell(const Runs& runs, const capture::Tape& tape) {
+  Told told;
+  const Played& first = runs.at(0);
+  for (const std::string& gap : tape.gaps) told.text += "the tape has a gap: " + gap + "\n";
+  const Verdict verdict = judge(runs);
+  if (verdict == Verdict::kCannot) {
+    told.text += "the step calls operators that cannot be called here:";
+    for (const std::string& name : first.missing) told.text += " " + name;
+    told.text += "\n";
+    told.code = 4;
+    return told;
+  }
+  told.code = verdict == Verdict::kIdentical || verdict == Verdict::kSameClass ? 0 : 1;
+  if (verdict == Verdict::kFailed) {
+    told.text += "not reproduced: " + first.why_not + "\n";
+    return told;
+  }
+  if (verdict == Verdict::kNothing) {
+    told.text += "replayed, but there is nothing on the tape to compare with\n";
+    return told;
+  }
+  std::size_t same = 0;
+  for (const PlayedOutcome& outcome : first.outcomes) {
+    same += outcome.same();
+    if (!outcome.same()) told.text += "differs: " + outcome.kind + " " + outcome.name + "\n";
+  }
+  char line[160];
+  std::snprintf(line, sizeof line, ": %zu of %zu results have the same bits; %zu calls, %.3f ms\n", same,
+                first.outcomes.size(), first.calls, first.seconds * 1e3);
+  told.text += headline(verdict, runs) + line;
+  return told;
+}
+
+}  // namespace finitude::replay

@@ -1,0 +1,100 @@
+#include "replay/tape_verdict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace finitude::replay {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// A run of a step whose loss was NaN and whose gradient was finite.
+Played run(std::uint64_t loss, bool loss_bad, std::uint64_t gradient, bool gradient_bad) {
+  Played played;
+  played.calls = 2;
+  played.outcomes = {{"loss", "loss", 1, loss, {true, 1, 0}, {true, loss_bad ? 1u : 0u, 0}},
+                     {"gradient", "w", 2, gradient, {true, 0, 0}, {true, 0, gradient_bad ? 4u : 0u}}};
+  return played;
+}
+
+Told told(const std::vector<Played>& runs) { return tell(runs, {}); }
+
+TEST(Verdict, TheSameBitsNeedOneRun) {
+  const std::vector<Played> runs{run(1, true, 2, false)};
+  EXPECT_TRUE(is_decided(runs));
+  EXPECT_EQ(judge(runs), Verdict::kIdentical);
+  EXPECT_EQ(told(runs).code, 0);
+  EXPECT_THAT(told(runs).text, StartsWith("identical: 2 of 2"));
+}
+
+TEST(Verdict, OtherBitsNeedThree) {
+  std::vector<Played> runs{run(9, true, 2, false)};
+  EXPECT_FALSE(is_decided(runs));
+  runs.push_back(runs[0]);
+  EXPECT_FALSE(is_decided(runs));
+  runs.push_back(runs[0]);
+  EXPECT_TRUE(is_decided(runs));
+  EXPECT_EQ(judge(runs), Verdict::kSameClass);
+  EXPECT_EQ(told(runs).code, 0);
+  EXPECT_THAT(told(runs).text, HasSubstr("same class of failure"));
+  EXPECT_THAT(told(runs).text, StartsWith("differs: loss loss\n"));
+}
+
+TEST(Verdict, TheSameClassInBitsThatChange) {
+  const std::vector<Played> runs{run(9, true, 2, false), run(8, true, 2, false), run(1, true, 2, false)};
+  EXPECT_EQ(judge(runs), Verdict::kSameClass);
+  EXPECT_THAT(told(runs).text, HasSubstr("from run to run"));
+}
+
+TEST(Verdict, WhatIsFiniteEveryTimeWasTransient) {
+  const std::vector<Played> runs{run(9, false, 2, false), run(9, false, 2, false), run(7, false, 2, false)};
+  EXPECT_EQ(judge(runs), Verdict::kTransient);
+  EXPECT_EQ(told(runs).code, 1);
+}
+
+TEST(Verdict, OtherResultsThanRecordedEveryTime) {
+  const std::vector<Played> runs(3, run(9, false, 5, true));
+  EXPECT_EQ(judge(runs), Verdict::kPersistent);
+  EXPECT_THAT(told(runs).text, HasSubstr("gradient w instead of loss"));
+}
+
+TEST(Verdict, NowThisNowThat) {
+  const std::vector<Played> runs{run(9, false, 2, false), run(9, true, 2, false), run(1, true, 2, false)};
+  EXPECT_EQ(judge(runs), Verdict::kOrderDependent);
+  EXPECT_EQ(told(runs).code, 1);
+}
+
+TEST(Verdict, AHealthyStepWithOtherBitsIsNoClassOfFailure) {
+  Played healthy = run(9, false, 2, false);
+  healthy.outcomes[0].expected_flaws = {true, 0, 0};
+  std::vector<Played> runs(3, healthy);
+  EXPECT_EQ(judge(runs), Verdict::kPersistent);
+  runs[1].outcomes[0].got = 1;
+  EXPECT_EQ(judge(runs), Verdict::kOrderDependent);
+  EXPECT_EQ(told(runs).code, 1);
+}
+
+TEST(Verdict, ATapeThatDoesNotSayWhatWasNonFinite) {
+  Played old = run(9, true, 2, false);
+  for (PlayedOutcome& o : old.outcomes) o.expected_flaws = {};
+  const std::vector<Played> runs(3, old);
+  EXPECT_EQ(judge(runs), Verdict::kPersistent);
+  EXPECT_THAT(told(runs).text, HasSubstr("not recorded"));
+}
+
+TEST(Verdict, WhatCannotBeJudged) {
+  Played missing;
+  missing.missing = {"my::op (not registered here)"};
+  EXPECT_TRUE(is_decided({missing}));
+  EXPECT_EQ(told({missing}).code, 4);
+  Played failed;
+  failed.why_not = "entry 3 of 8: no";
+  EXPECT_TRUE(is_decided({failed}));
+  EXPECT_EQ(told({failed}).text, "not reproduced: entry 3 of 8: no\n");
+  EXPECT_EQ(judge({Played{}}), Verdict::kNothing);
+  EXPECT_EQ(told({Played{}}).code, 1);
+}
+
+}  // namespace
+}  // namespace finitude::replay
