@@ -10,6 +10,7 @@ WORDS = {
     "run": "run a training program watched",
     "report": "show a report again: finitude report FILE|DIR [--html OUT] [--json]",
     "replay": "compute a captured step again and compare every bit: finitude replay CAPSULE [options]",
+    "diff": "say where two captured or traced steps part: finitude diff A B [--json] [--threads N] [--allow NAMESPACE] [--memory-mb N]",
     "dump": "print every op of a traced report as JSON lines: finitude dump FILE",
     "list": "list the reports of a runs directory: finitude list [DIR]",
     "completion": "print shell completion: finitude completion bash",
@@ -18,7 +19,8 @@ WORDS = {
 HELP = """usage: finitude run [options] script.py [args]
        finitude run [options] -m module [args]
        finitude run [options] torchrun|accelerate|python|... [args]
-       finitude report FILE|DIR    finitude replay CAPSULE    finitude dump FILE    finitude list [DIR]
+       finitude report FILE|DIR    finitude replay CAPSULE    finitude diff A B
+       finitude dump FILE    finitude list [DIR]
 
 A flight recorder for PyTorch training. `run` watches an ordinary script; when a step goes NaN or Inf it is stopped
 before the optimizer applies it, run a second time under a full trace, and explained: the operation, source line and

@@ -164,6 +164,56 @@ def replay(rest):
     return code
 
 
+DIFF_USAGE = """usage: finitude diff A B [--json] [--threads N] [--allow NAMESPACE] [--memory-mb N]
+A and B are two capsules, or two reports (or directories of runs) made with --level trace, or one of each.
+  --json              the whole outcome as JSON
+  --threads N         both are replayed with so many threads; as many as each had by default
+  --allow NAMESPACE   operators of this library may be called in a replay; aten always
+  --memory-mb N       values of A that are held to compare them element by element (1024); beyond, statistics
+Exit codes: 0 they do not part (rounding noise aside), 1 they part, 2 usage, 3 unreadable or corrupt, 4 cannot be compared here.
+"""
+
+
+def diff(rest):
+    """Where two steps part: the first call whose outcome rounding does not explain."""
+    paths, as_json, threads, memory, namespaces, words = [], False, 0, 1024, ["aten"], [*rest]
+    while words:
+        word = words.pop(0)
+        name, eq, value = word.partition("=")
+        if name in ("--threads", "--allow", "--memory-mb") and not eq and words:
+            value = words.pop(0)
+        if word == "--json":
+            as_json = True
+        elif name == "--allow" and value:
+            namespaces.append(value)
+        elif name == "--threads" and value.isdecimal() and 0 < int(value) <= 1024:
+            threads = int(value)
+        elif name == "--memory-mb" and value.isdecimal() and int(value) < 1 << 24:
+            memory = int(value)
+        elif word.startswith("-"):
+            sys.stderr.write(f"finitude diff: {word} is no option, or lacks its value\n{DIFF_USAGE}")
+            return EXIT_USAGE
+        else:
+            paths.append(word)
+    if len(paths) != 2:
+        sys.stderr.write(DIFF_USAGE)
+        return EXIT_USAGE
+    import torch  # noqa: F401  the engine's libraries
+
+    from . import _native
+
+    code, why, document = _native.compare(*paths, namespaces, threads, memory << 20)
+    if why:
+        sys.stderr.write(f"finitude: {why}\n")
+    elif as_json:
+        sys.stdout.write(document + "\n")
+    else:
+        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+        sys.stdout.write(_native.render_comparison(document, colour, 100, unicode))
+    return code
+
+
 def list(rest):
     directory = rest[0] if rest else "finitude-runs"
     try:

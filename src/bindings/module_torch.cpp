@@ -15,6 +15,7 @@
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/stack_torch.h"
+#include "bindings/compare_python.h"
 #include "bindings/tape_python.h"
 #include "bindings/units_python.h"
 #include "bindings/verdict_torch.h"
@@ -351,6 +352,7 @@ PYBIND11_MODULE(_native, m) {
   define_device(m);
   define_units(m);
   define_tape(m);
+  define_compare(m);
   m.def("enter_closure", [] { ++live().closure_depth; });
   m.def("leave_closure", [] { --live().closure_depth; });
   m.def("wake_on_backward", [] { live().wake_on_backward = true; });

@@ -167,6 +167,26 @@ json findings(const record::Trace& trace, const locate::Located& located, const 
   return out;
 }
 
+// What the comparison of two traces needs beside: which memory, and how large the values are together.
+json traced(const record::TensorUse& use) {
+  json out = statistics(use);
+  if (use.health.numel != 0) out["sum_sq"] = number(use.health.sum_sq);
+  if (use.storage == record::kNone) return out;
+  out["storage"] = use.storage;
+  out["begin"] = use.begin;
+  out["end"] = use.end;
+  return out;
+}
+
+// Ops that enclose this one, nodes of the backward left out.
+std::size_t depth_of(const record::Trace& trace, const record::Op& op) {
+  std::size_t depth = 0;
+  record::OpId id = op.parent;
+  for (std::size_t steps = 0; id < trace.ops.size() && steps < 1000; ++steps, id = trace.ops[id].parent)
+    depth += !trace.ops[id].is_node;
+  return depth;
+}
+
 json op_table(const record::Trace& trace, std::size_t max_ops) {
   static constexpr const char* kPhases[] = {"forward", "backward", "optimizer", "data"};
   json ops = json::array();
@@ -182,13 +202,22 @@ json op_table(const record::Trace& trace, std::size_t max_ops) {
     double in = 0, out = 0;
     bool bad = false;
     for (const auto& use : op.inputs) {
-      row["inputs"].push_back(statistics(use));
+      row["inputs"].push_back(traced(use));
+      if (use.storage < trace.storages.size() && !trace.storages[use.storage].name.empty())
+        row["inputs"].back()["text"] = trace.storages[use.storage].name;
       in = std::max(in, use.health.absmax);
     }
     for (const auto& use : op.outputs) {
-      row["outputs"].push_back(statistics(use));
+      row["outputs"].push_back(traced(use));
       out = std::max(out, use.health.absmax);
       bad |= !use.health.ok();
+    }
+    row["depth"] = depth_of(trace, op);
+    if (op.is_view) row["view"] = true;
+    if (op.allocates) row["allocates"] = true;
+    if (op.random) row["random"] = true;
+    for (const auto& s : op.scalars) {
+      if (!s.text.empty() && s.text != "None") row["scalars"].push_back({{"arg", s.arg}, {"text", s.text}});
     }
     row["growth"] = bad ? json("Infinity") : in > 0 ? number(out / in) : json(nullptr);
     ops.push_back(std::move(row));

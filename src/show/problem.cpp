@@ -46,7 +46,8 @@ constexpr unsigned kTextOrNull = kText | kNull, kCountOrNull = kCount | kNull;
 const Shape kStatistics{{{"arg", kTextOrNull}, {"shape", kArray, true, {}, nullptr, kCount, 64},
     {"dtype", kText, true}, {"min", kReal}, {"max", kReal}, {"absmax", kReal}, {"mean", kReal},
     {"nan", kCount, true}, {"inf", kCount, true}, {"pos_inf", kCount}, {"neg_inf", kCount}, {"zero", kCount},
-    {"numel", kCount, true}, {"rows", kArray, false, {}, nullptr, kCount}, {"text", kTextOrNull}}};
+    {"numel", kCount, true}, {"rows", kArray, false, {}, nullptr, kCount}, {"text", kTextOrNull},
+    {"sum_sq", kReal}, {"storage", kCount}, {"begin", kCount}, {"end", kCount}}};
 const Shape kPlace{{{"op", kTextOrNull, true}, {"file", kTextOrNull}, {"line", kCountOrNull},
     {"source", kTextOrNull}, {"module", kTextOrNull}, {"text", kTextOrNull}, {"inputs", kArray, false,
     {}, &kStatistics}}};
@@ -89,7 +90,9 @@ const Shape kWatched{{{"optimizers", kCount, true}, {"steps", kCount, true},
     {}, nullptr, kText, 10'000}}};
 const Shape kTracedOp{{{"op", kText, true}, {"file", kTextOrNull}, {"line", kCountOrNull},
     {"module", kTextOrNull}, {"phase", kTextOrNull}, {"inputs", kArray, false, {}, &kStatistics},
-    {"outputs", kArray, false, {}, &kStatistics}, {"growth", kReal}, {"micro_batch", kCountOrNull}}};
+    {"outputs", kArray, false, {}, &kStatistics}, {"growth", kReal}, {"micro_batch", kCountOrNull},
+    {"depth", kCount}, {"view", kBool}, {"allocates", kBool}, {"random", kBool},
+    {"scalars", kArray, false, {}, &kScalar}}};
 const Shape kTrace{{{"ops", kArray, true, {}, &kTracedOp}}};
 const Shape kReport{{{"outcome", kText, true, "clean|alarm|unwatched"}, {"reason", kText},
     {"finitude", kText}, {"torch", kTextOrNull}, {"python", kTextOrNull}, {"command", kArray, false,

@@ -14,7 +14,7 @@ import sys
 
 # The folders of src/ in the order of the flow. A folder includes itself and what stands to its left.
 LAYERS = (
-    "base", "sense", "record", "decide", "capture", "observe", "replay", "locate", "explain", "show", "cli", "bindings",
+    "base", "sense", "record", "decide", "capture", "observe", "replay", "compare", "locate", "explain", "show", "cli", "bindings",
 )  # fmt: skip
 MAX_LINES = 450
 

@@ -1,0 +1,10 @@
+// The comparison of two recordings, as Python sees it.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace finitude::bindings {
+
+void define_compare(pybind11::module_& m);
+
+}  // namespace finitude::bindings

@@ -1,0 +1,25 @@
+// The outcome of a comparison as JSON: docs/diff.md lists its keys. Renderers are in show.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "compare/about.h"
+#include "compare/judge.h"
+
+namespace finitude::compare {
+
+struct Sides {
+  const Run &a, &b;
+  const std::vector<Row>& rows;
+  const std::vector<Pair>& pairs;
+  const std::vector<Distance>& results;
+  const std::vector<AboutDifference>& about;
+  std::string name_a, name_b;
+  std::uint64_t values_left_out = 0;
+};
+
+nlohmann::json document(const Sides& sides, const Judgement& judgement);
+
+}  // namespace finitude::compare

@@ -1,0 +1,295 @@
+#include "compare/judge.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+namespace finitude::compare {
+namespace {
+
+constexpr std::size_t kMaxWalk = 4096;  // calls of one side only that are gone through from one input
+
+class Judge {
+ public:
+  Judge(const Run& a, const Run& b, const std::vector<Row>& rows, const std::vector<Pair>& pairs)
+      : a_(a), b_(b), rows_(rows), pairs_(pairs), row_of_a_(a.calls.size(), 0), row_of_b_(b.calls.size(), 0) {
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      if (rows[r].a != kGap) row_of_a_[rows[r].a] = r;
+      if (rows[r].b != kGap) row_of_b_[rows[r].b] = r;
+    }
+  }
+
+  Judgement run(const std::vector<Distance>& results) {
+    for (std::size_t r = 0; r < rows_.size(); ++r) {
+      if (paired(r)) look(r);
+    }
+    const std::vector<std::uint32_t> others = same_results(a_, b_);
+    for (std::size_t i = 0; i < std::min(results.size(), others.size()); ++i) {
+      if (others[i] == kNone || level(results[i], 0) == Level::kUnknown || level(results[i], 0) == Level::kSame) continue;
+      origin(a_.results[i].value, b_.results[others[i]].value, results[i], rows_.size());
+    }
+    std::stable_sort(out_.roots.begin(), out_.roots.end(), [](const Root& x, const Root& y) { return x.row < y.row; });
+    return std::move(out_);
+  }
+
+ private:
+  bool paired(std::size_t r) const { return rows_[r].a != kGap && rows_[r].b != kGap; }
+  const Call& a(std::size_t r) const { return a_.calls[rows_[r].a]; }
+  const Call& b(std::size_t r) const { return b_.calls[rows_[r].b]; }
+
+  // What came out of memory that nobody wrote says nothing, nor what is not the same twice.
+  static bool speaks(const Run& run, const Tensor& input) {
+    if (input.unsteady) return false;
+    return input.source == kNone || !run.calls[input.source].fresh;
+  }
+
+  void look(std::size_t r) {
+    const Call &ca = a(r), &cb = b(r);
+    const Pair& pair = pairs_[r];
+    if (ca.fresh && cb.fresh) return;
+    const Noise noise = noise_of(ca, cb);
+    Level out = Level::kUnknown;
+    Distance worst;
+    double bound = 0;
+    bool dtype = false, both_nan = false;
+    for (std::size_t k = 0; k < std::min({ca.outputs.size(), cb.outputs.size(), pair.outputs.size()}); ++k) {
+      const Tensor &ta = ca.outputs[k], &tb = cb.outputs[k];
+      if ((!ta.used && !tb.used) || ta.unsteady || tb.unsteady) continue;
+      const Distance& d = pair.outputs[k];
+      dtype |= ta.element.dtype != tb.element.dtype;
+      both_nan |= ta.health.non_finite() != 0 && tb.health.non_finite() != 0;
+      const double explained = noise.bound(d.scale);
+      const Level l = ta.shape == tb.shape ? level(d, explained) : Level::kDiffers;
+      if (l < out || (l == out && !(d.broken() && !worst.broken()) && d.relative() <= worst.relative())) continue;
+      out = l;
+      worst = d;
+      bound = explained;
+    }
+    count(r, out, dtype);
+    if (both_nan && out_.both_nan == static_cast<std::size_t>(-1) && clean(ca) && clean(cb)) out_.both_nan = r;
+    auto arguments = other_arguments(ca, cb);
+    if (!arguments.empty()) out_.arguments.push_back(r);
+    if (out == Level::kSame || out == Level::kUnknown) return;
+    if (out == Level::kNoise && !meaningful_ && worst.relative() > out_.noise_growth) {
+      out_.noise_growth = worst.relative();
+      out_.noise_row = r;
+    }
+    explain(r, pair, out, worst, bound, std::move(arguments));
+  }
+
+  static bool clean(const Call& call) {
+    return std::all_of(call.inputs.begin(), call.inputs.end(), [](const Tensor& t) { return t.health.ok(); });
+  }
+
+  void count(std::size_t r, Level out, bool dtype) {
+    (out == Level::kSame ? out_.same : out == Level::kNoise ? out_.noise : out == Level::kDiffers ? out_.differ : out_.unknown)++;
+    if (dtype) out_.other_dtype.push_back(r);
+  }
+
+  void explain(std::size_t r, const Pair& pair, Level out, const Distance& worst, double bound,
+               std::vector<std::pair<Scalar, Scalar>> arguments) {
+    const Call &ca = a(r), &cb = b(r);
+    const bool meaningful_before = meaningful_;
+    double in = 0;
+    bool differs = false, far = false, broken = false;
+    for (std::size_t k = 0; k < std::min({ca.inputs.size(), cb.inputs.size(), pair.inputs.size()}); ++k) {
+      const Tensor &ta = ca.inputs[k], &tb = cb.inputs[k];
+      if (!speaks(a_, ta) || !speaks(b_, tb)) continue;
+      const Distance& d = pair.inputs[k];
+      const Level l = ta.shape == tb.shape ? level(d, own_bound(d)) : Level::kDiffers;
+      if (l == Level::kSame || l == Level::kUnknown) continue;
+      differs = true;
+      far |= l == Level::kDiffers;
+      broken |= d.broken();
+      in = std::max(in, d.relative());
+      origin(ta, tb, d, r);
+    }
+    Root root;
+    root.row = root.seen_at = r;
+    root.level = out;
+    root.distance = worst;
+    root.bound = bound;
+    if (ca.random && cb.random && ca.random_state != cb.random_state) {
+      root.kind = Root::kRandom;
+      root.level = Level::kDiffers;
+      return add(std::move(root));
+    }
+    if (!arguments.empty() && (!far || pair.tried == Pair::kDisagrees)) {
+      root.kind = Root::kArgument;
+      root.level = Level::kDiffers;  // it is no matter of rounding, however small
+      root.arguments = std::move(arguments);
+      return add(std::move(root));
+    }
+    if (!differs) return add(std::move(root));  // the same call on the same values
+    if (pair.tried == Pair::kDisagrees) {
+      root.level = Level::kDiffers;
+      return add(std::move(root));
+    }
+    if (meaningful_before || meaningful_ || out != Level::kDiffers) return;
+    if (worst.broken() && !broken) {
+      root.kind = Root::kNonFinite;
+      return add(std::move(root));
+    }
+    if (pair.tried == Pair::kAgrees) {  // grown, not made
+      if (worst.relative() > out_.noise_growth) {
+        out_.noise_growth = worst.relative();
+        out_.noise_row = r;
+      }
+      return;
+    }
+    if (worst.max_abs > bound + kAmplified * in * worst.scale) add(std::move(root));
+  }
+
+  static double own_bound(const Distance& d) { return kRoundings * epsilon(d.number) * d.scale; }
+
+  // Where the difference of an input comes from, unless a row that was looked at explains it.
+  void origin(const Tensor& ta, const Tensor& tb, const Distance& d, std::size_t seen_at) {
+    Root root;
+    root.seen_at = seen_at;
+    root.distance = d;
+    root.bound = own_bound(d);
+    root.of = ta;
+    if (ta.source == kNone && tb.source == kNone) {
+      if (!ta.name.empty() && ta.name != tb.name && !tb.name.empty()) {
+        root.kind = Root::kWiring;
+        root.row = seen_at;
+        root.level = Level::kDiffers;
+        return add(std::move(root));
+      }
+      root.kind = Root::kInput;
+      root.row = seen_at;
+      root.level = ta.shape == tb.shape ? level(d, root.bound) : Level::kDiffers;
+      if (inputs_told_.insert({ta.storage, tb.storage}).second) add(std::move(root));
+      return;
+    }
+    const bool in_a = ta.source != kNone, in_b = tb.source != kNone;
+    const std::size_t ra = in_a ? row_of_a_[ta.source] : 0, rb = in_b ? row_of_b_[tb.source] : 0;
+    if (in_a && in_b && ra == rb) return;
+    const bool lone_a = in_a && !paired(ra), lone_b = in_b && !paired(rb);
+    if (!lone_a && !lone_b) {
+      root.kind = Root::kWiring;
+      root.row = seen_at;
+      root.level = level(d, root.bound);
+      return add(std::move(root));
+    }
+    // Calls that one side has alone. What they had to begin with may differ already.
+    Walk walk;
+    if (lone_a) go_through(a_, row_of_a_, ta.source, walk);
+    if (lone_b) go_through(b_, row_of_b_, tb.source, walk);
+    const double scale = std::max(d.scale, walk.noise.scale);
+    root.kind = Root::kOperators;
+    root.row = std::min(lone_a ? ra : rb, lone_b ? rb : ra);
+    for (const std::size_t r : walk.rows) root.row = std::min(root.row, r);
+    root.bound = walk.noise.relative() * std::sqrt(static_cast<double>(walk.rows.size())) * scale +
+                 kAmplified * walk.in * d.scale;
+    root.level = ta.shape == tb.shape ? level(d, root.bound) : Level::kDiffers;
+    root.others.assign(walk.rows.begin(), walk.rows.end());
+    if (meaningful_ && walk.broken) return;
+    add(std::move(root));
+  }
+
+  struct Walk {
+    std::set<std::size_t> rows;
+    Noise noise;
+    double in = 0;        // largest relative distance of what the calls read from rows with both sides
+    bool broken = false;  // NaN or Inf in one of them on one side
+  };
+
+  void go_through(const Run& run, const std::vector<std::size_t>& row_of, std::uint32_t call, Walk& walk) {
+    std::vector<std::uint32_t> left{call};
+    while (!left.empty() && walk.rows.size() < kMaxWalk) {
+      const std::uint32_t at = left.back();
+      left.pop_back();
+      if (!walk.rows.insert(row_of[at]).second) continue;
+      walk.noise = merge(walk.noise, noise_of(run.calls[at]));
+      for (const Tensor& input : run.calls[at].inputs) {
+        if (input.source == kNone) continue;
+        const std::size_t r = row_of[input.source];
+        if (!paired(r)) {
+          left.push_back(input.source);
+          continue;
+        }
+        for (const Distance& d : pairs_[r].outputs) {
+          if (!d.known || d.same_bits) continue;
+          walk.in = std::max(walk.in, d.relative());
+          walk.broken |= d.broken();
+        }
+      }
+    }
+  }
+
+  void add(Root root) {
+    if (root.kind == Root::kOperators) {
+      // One stretch of calls is one cause, in however many places it shows.
+      for (Root& known : out_.roots) {
+        if (known.kind != Root::kOperators) continue;
+        if (std::none_of(root.others.begin(), root.others.end(), [&](std::size_t r) {
+              return std::find(known.others.begin(), known.others.end(), r) != known.others.end();
+            }))
+          continue;
+        if (root.level > known.level) {
+          root.row = std::min(root.row, known.row);
+          known = std::move(root);
+          meaningful_ |= known.level == Level::kDiffers;
+        }
+        return;
+      }
+    }
+    meaningful_ |= root.level == Level::kDiffers;
+    if (out_.roots.size() < kMaxRoots) out_.roots.push_back(std::move(root));
+  }
+
+  const Run &a_, &b_;
+  const std::vector<Row>& rows_;
+  const std::vector<Pair>& pairs_;
+  std::vector<std::size_t> row_of_a_, row_of_b_;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> inputs_told_;
+  bool meaningful_ = false;  // a root that rounding does not explain was met
+  Judgement out_;
+};
+
+}  // namespace
+
+const Root* Judgement::first() const {
+  for (const Root& root : roots) {
+    if (root.level == Level::kDiffers) return &root;
+  }
+  return nullptr;
+}
+
+const Root* Judgement::first_noise() const {
+  for (const Root& root : roots) {
+    if (root.level == Level::kNoise) return &root;
+  }
+  return nullptr;
+}
+
+std::vector<std::pair<Scalar, Scalar>> other_arguments(const Call& a, const Call& b) {
+  std::vector<std::pair<Scalar, Scalar>> other;
+  const auto find = [](const Call& call, const std::string& arg) {
+    const auto found = std::find_if(call.scalars.begin(), call.scalars.end(), [&](const Scalar& s) { return s.arg == arg; });
+    return found == call.scalars.end() ? Scalar{arg, ""} : *found;
+  };
+  for (const Scalar& s : a.scalars) {
+    const Scalar t = find(b, s.arg);
+    if (t.text != s.text) other.emplace_back(s, t);
+  }
+  for (const Scalar& t : b.scalars) {
+    if (find(a, t.arg).text.empty() && !t.text.empty()) other.emplace_back(Scalar{t.arg, ""}, t);
+  }
+  return other;
+}
+
+std::string_view word(Root::Kind kind) noexcept {
+  static constexpr std::array<std::string_view, 7> kWords = {"kernel", "argument", "random", "operators",
+                                                             "input",  "wiring",   "non-finite"};
+  return kWords[kind];
+}
+
+Judgement judge(const Run& a, const Run& b, const std::vector<Row>& rows, const std::vector<Pair>& pairs,
+                const std::vector<Distance>& results) {
+  return Judge(a, b, rows, pairs).run(results);
+}
+
+}  // namespace finitude::compare

@@ -1,0 +1,95 @@
+// Keys of calls for the alignment, and the distances that need no values.
+#include <algorithm>
+
+#include "base/checksum.h"
+#include "compare/judge.h"
+
+namespace finitude::compare {
+namespace {
+
+std::uint64_t mix(std::uint64_t seed, std::uint64_t value) { return base::checksum(&value, sizeof value, seed); }
+std::uint64_t mix(std::uint64_t seed, std::string_view text) { return base::checksum(text.data(), text.size(), seed); }
+
+// aten::add_ and aten::add are one operation.
+std::string_view stem(std::string_view name) {
+  while (name.size() > 1 && name.ends_with('_')) name.remove_suffix(1);
+  return name;
+}
+
+Key key_of(const Call& call) {
+  Key key;
+  key.name = mix(1, stem(call.op));
+  key.dtypes = key.shapes = key.memory = key.scalars = 7;
+  for (const auto* side : {&call.inputs, &call.outputs}) {
+    for (const Tensor& t : *side) {
+      key.dtypes = mix(key.dtypes, t.element.dtype);
+      key.shapes = mix(key.shapes, t.shape.size());
+      for (const std::int64_t size : t.shape) key.shapes = mix(key.shapes, static_cast<std::uint64_t>(size));
+    }
+  }
+  for (const Tensor& t : call.inputs) key.memory = mix(key.memory, t.source == kNone ? std::string_view(t.name) : "");
+  for (const Scalar& s : call.scalars) key.scalars = mix(mix(key.scalars, s.arg), s.text);
+  if (!call.module.empty()) key.place = mix(mix(3, call.module), call.inputs.size());
+  for (const Tensor& t : call.outputs) {
+    if (t.has_checksum && t.numel() > 1) key.values = mix(key.values, t.checksum);
+  }
+  key.form = mix(mix(mix(key.name, key.dtypes), key.shapes), key.memory);
+  return key;
+}
+
+Distance by_statistics(const Tensor& a, const Tensor& b) {
+  if (a.shape != b.shape) return {};
+  if (a.has_checksum && b.has_checksum && a.element.dtype == b.element.dtype) {
+    if (a.checksum == b.checksum) {
+      Distance d;
+      d.known = d.exact = d.same_bits = true;
+      d.number = a.element.number;
+      d.elements = a.numel();
+      d.differing = d.nan_in_both = a.health.nan;
+      d.scale = a.health.absmax;
+      return d;
+    }
+    if (!is_float(a.element.number)) {
+      Distance d;
+      d.known = true;
+      d.number = a.element.number;
+      d.elements = a.numel();
+      d.differing = 1;
+      return d;
+    }
+  }
+  return distance(a.health, a.element.number, b.health, b.element.number);
+}
+
+}  // namespace
+
+std::vector<Key> keys_of(const Run& run) {
+  std::vector<Key> keys;
+  keys.reserve(run.calls.size());
+  for (const Call& call : run.calls) keys.push_back(key_of(call));
+  return keys;
+}
+
+void fill_in(const Run& a, const Run& b, const std::vector<Row>& rows, std::vector<Pair>& pairs,
+             std::vector<Distance>& results) {
+  const std::vector<std::uint32_t> others = same_results(a, b);
+  results.resize(a.results.size());
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    if (others[i] != kNone && !results[i].known) results[i] = by_statistics(a.results[i].value, b.results[others[i]].value);
+  }
+  pairs.resize(rows.size());
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (rows[r].a == kGap || rows[r].b == kGap) continue;
+    const Call &ca = a.calls[rows[r].a], &cb = b.calls[rows[r].b];
+    const auto fill = [](const std::vector<Tensor>& of_a, const std::vector<Tensor>& of_b, std::vector<Distance>& out) {
+      out.resize(std::min(of_a.size(), of_b.size()));
+      for (std::size_t k = 0; k < out.size(); ++k) {
+        if (!out[k].known) out[k] = by_statistics(of_a[k], of_b[k]);
+      }
+    };
+    fill(ca.inputs, cb.inputs, pairs[r].inputs);
+    fill(ca.outputs, cb.outputs, pairs[r].outputs);
+  }
+}
+
+}  // namespace finitude::compare

@@ -1,0 +1,64 @@
+#include "compare/run.h"
+
+#include <map>
+#include <unordered_map>
+
+namespace finitude::compare {
+namespace {
+
+constexpr std::size_t kLookBack = 256;  // writes to one storage that are looked through
+
+struct Write {
+  std::int64_t begin, end;
+  std::uint32_t call, output;
+};
+using Writes = std::unordered_map<std::uint32_t, std::vector<Write>>;
+
+void find_source(Run& run, const Writes& writes, Tensor& input) {
+  const auto found = writes.find(input.storage);
+  if (input.storage == kNone || found == writes.end()) return;
+  std::size_t looked = 0;
+  for (std::size_t i = found->second.size(); i-- > 0 && looked < kLookBack; ++looked) {
+    const Write& write = found->second[i];
+    if (write.begin >= input.end || write.end <= input.begin) continue;
+    if (input.source == kNone) input.source = write.call;
+    run.calls[write.call].outputs[write.output].used = true;
+    if (write.begin <= input.begin && write.end >= input.end) return;  // nothing older shines through
+  }
+}
+
+}  // namespace
+
+void connect(Run& run) {
+  Writes writes;
+  bool known = false;
+  for (std::uint32_t i = 0; i < run.calls.size(); ++i) {
+    for (Tensor& input : run.calls[i].inputs) find_source(run, writes, input);
+    for (std::uint32_t k = 0; k < run.calls[i].outputs.size(); ++k) {
+      Tensor& output = run.calls[i].outputs[k];
+      if (output.storage == kNone) continue;
+      known = true;
+      output.used = false;
+      writes[output.storage].push_back({output.begin, output.end, i, k});
+    }
+  }
+  for (Result& result : run.results) find_source(run, writes, result.value);
+  if (!known || !run.results.empty()) return;
+  // Without results what nobody reads may be one.
+  for (Call& call : run.calls) {
+    for (Tensor& output : call.outputs) output.used = true;
+  }
+}
+
+std::vector<std::uint32_t> same_results(const Run& a, const Run& b) {
+  std::map<std::pair<std::string, std::string>, std::uint32_t> of_b;
+  for (std::uint32_t i = 0; i < b.results.size(); ++i) of_b.try_emplace({b.results[i].kind, b.results[i].name}, i);
+  std::vector<std::uint32_t> same;
+  for (const Result& result : a.results) {
+    const auto found = of_b.find({result.kind, result.name});
+    same.push_back(found == of_b.end() ? kNone : found->second);
+  }
+  return same;
+}
+
+}  // namespace finitude::compare

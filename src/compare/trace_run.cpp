@@ -1,0 +1,82 @@
+#include "compare/trace_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace finitude::compare {
+namespace {
+
+using nlohmann::json;
+
+const json& part(const json& from, const char* key) {
+  static const json none;
+  const auto found = from.find(key);
+  return found == from.end() ? none : *found;
+}
+double real(const json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (!value.is_string()) return 0;
+  const std::string& text = value.get_ref<const std::string&>();
+  return text == "NaN" ? std::nan("") : text == "Infinity" ? HUGE_VAL : text == "-Infinity" ? -HUGE_VAL : 0;
+}
+std::uint64_t count(const json& value) {
+  const double number = value.is_number() ? value.get<double>() : 0;
+  return number > 0 && number < 9.0e15 ? static_cast<std::uint64_t>(number) : 0;
+}
+std::string text(const json& value) { return value.is_string() ? value.get<std::string>() : std::string(); }
+
+Tensor tensor(const json& from) {
+  Tensor t;
+  t.element = element_of_name(text(part(from, "dtype")));
+  for (const json& size : part(from, "shape")) t.shape.push_back(static_cast<std::int64_t>(count(size)));
+  sense::Health& h = t.health;
+  h.numel = count(part(from, "numel"));
+  h.nan = count(part(from, "nan"));
+  h.neg_inf = count(part(from, "neg_inf"));
+  h.pos_inf = count(part(from, "inf")) - std::min(h.neg_inf, count(part(from, "inf")));
+  h.zero = count(part(from, "zero"));
+  h.min = real(part(from, "min"));
+  h.max = real(part(from, "max"));
+  h.absmax = real(part(from, "absmax"));
+  h.sum_sq = real(part(from, "sum_sq"));
+  h.numel = std::max(h.numel, h.non_finite());
+  t.arg = text(part(from, "arg"));
+  t.name = text(part(from, "text"));
+  if (const json& storage = part(from, "storage"); storage.is_number()) {
+    t.storage = static_cast<std::uint32_t>(std::min<std::uint64_t>(count(storage), kNone - 1));
+    t.begin = static_cast<std::int64_t>(count(part(from, "begin")));
+    t.end = static_cast<std::int64_t>(count(part(from, "end")));
+  }
+  return t;
+}
+
+Call call(const json& op) {
+  Call out;
+  out.op = text(part(op, "op"));
+  out.file = text(part(op, "file"));
+  out.line = static_cast<int>(std::min<std::uint64_t>(count(part(op, "line")), 1 << 30));
+  out.module = text(part(op, "module"));
+  out.fresh = part(op, "allocates") == true;
+  for (const json& t : part(op, "inputs")) out.inputs.push_back(tensor(t));
+  for (const json& t : part(op, "outputs")) out.outputs.push_back(tensor(t));
+  for (Tensor& t : out.outputs) t.name.clear();
+  for (const json& s : part(op, "scalars")) out.scalars.push_back({text(part(s, "arg")), text(part(s, "text"))});
+  return out;
+}
+
+}  // namespace
+
+Run run_of_trace(const json& report) {
+  Run run;
+  const json& ops = part(part(report, "trace"), "ops");
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const bool encloses = i + 1 < ops.size() && count(part(ops[i + 1], "depth")) > count(part(ops[i], "depth"));
+    if (encloses || part(ops[i], "view") == true) continue;
+    run.calls.push_back(call(ops[i]));
+  }
+  connect(run);
+  return run;
+}
+
+}  // namespace finitude::compare
