@@ -27,6 +27,7 @@ class Truth:
     name: str = ""          # of the input: "parameter x.weight"; "": data
     only_a: tuple = ()      # operators that must be named as standing on one side
     only_b: tuple = ()
+    behind: int = 0         # calls between the mark and the one that differs: kernels that first ask for memory
     anywhere: bool = False  # not the very call at the mark, but one behind it
     rows: tuple = ()
 
@@ -211,13 +212,13 @@ pair("log eps", "log", Truth("argument", "aten::add", (("other", 1e-8, 1e-6),)))
 pair("activation", "act", Truth("operators", "aten::relu", only_a=("aten::relu",), only_b=("aten::elu",)))
 pair("slope", "act", Truth("argument", "aten::leaky_relu", (("negative_slope", 0.1, 0.2),)))
 pair("nothing added", "norm", Truth("quiet", only_b=("aten::add",)))
-pair("no dropout", "drop", Truth("operators", "aten::native_dropout", only_a=("aten::native_dropout",)))
-pair("drop p", "drop", Truth("argument", "aten::native_dropout", (("p", 0.2, 0.3),)))
-pair("drop seed", "drop", Truth("random", "aten::native_dropout"))
+pair("no dropout", "drop", Truth("operators", only_a=("aten::bernoulli_",)))
+pair("drop p", "drop", Truth("argument", "aten::bernoulli_", (("p", 0.8, 0.7),), behind=1))
+pair("drop seed", "drop", Truth("random", "aten::bernoulli_", behind=1))
 pair("weight", "linear", Truth("input", "aten::addmm", name="parameter l{site}.weight"))
-pair("buffer", "begin", Truth("input", "aten::native_batch_norm", name="buffer bn.running_mean"))
-pair("batch row", "begin", Truth("input", "aten::native_batch_norm", rows=("row",)))
-pair("nan in data", "begin", Truth("input", "aten::native_batch_norm", rows=("row",)))
+pair("buffer", "begin", Truth("input", "aten::native_batch_norm", name="buffer bn.running_mean", behind=1))
+pair("batch row", "begin", Truth("input", "aten::native_batch_norm", rows=("row",), behind=1))
+pair("nan in data", "begin", Truth("input", "aten::native_batch_norm", rows=("row",), behind=1))
 pair("residual", "scale", Truth("operators", only_b=("aten::add",)))
 pair("scale", "scale", Truth("argument", "aten::mul", (("other", 0.5, 0.25),)))
 pair("fill", "fill", Truth("argument", "aten::masked_fill", (("value", -1e4, -1e2),)))
@@ -270,8 +271,8 @@ def wrong(name, found, before, program):
     at = there["at"].get("a") or there["at"]["b"]
     if truth.op and at["op"] != truth.op:
         return f"at {at['op']}, call {at['index']}"
-    if at["index"] < before if truth.anywhere else at["index"] != before:
-        return f"at call {at['index']} ({at['op']}), not {before}"
+    if at["index"] < before if truth.anywhere else at["index"] != before + truth.behind:
+        return f"at call {at['index']} ({at['op']}), not {before + truth.behind}"
     told = {(a["arg"], float(a["a"]), float(a["b"])) for a in there.get("arguments", []) if a["a"] and a["b"]}
     for arg, x, y in truth.arguments:
         if not any(arg == t[0] and abs(t[1] - x) <= 1e-6 * abs(x) and abs(t[2] - y) <= 1e-6 * abs(y) for t in told):

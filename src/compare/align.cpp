@@ -145,11 +145,11 @@ class Aligner {
       row[0] = -static_cast<int>(i);
       from[i * (n + 1)] = kSkipA;
       for (std::size_t j = 1; j <= n; ++j) {
-        int best = above[j] - 1;
-        std::uint8_t way = kSkipA;
-        if (row[j - 1] - 1 > best) {
-          best = row[j - 1] - 1;
-          way = kSkipB;
+        int best = row[j - 1] - 1;  // of calls of one side only those of A come first
+        std::uint8_t way = kSkipB;
+        if (above[j] - 1 > best) {
+          best = above[j] - 1;
+          way = kSkipA;
         }
         if (const int alike = likeness(a_[p.a + i - 1], b_[p.b + j - 1]);
             alike >= 0 && above[j - 1] + alike >= best) {

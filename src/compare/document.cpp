@@ -83,6 +83,9 @@ json root(const Sides& s, const Root& r) {
       if (s.rows[at].a != kGap && only_a.size() < kMaxCalls) only_a.push_back(call(s.a, s.rows[at].a));
       if (s.rows[at].b != kGap && only_b.size() < kMaxCalls) only_b.push_back(call(s.b, s.rows[at].b));
     }
+    out["at"] = json::object();
+    if (!only_a.empty()) out["at"]["a"] = only_a[0];
+    if (!only_b.empty()) out["at"]["b"] = only_b[0];
     out["only_a"] = only_a;
     out["only_b"] = only_b;
   }

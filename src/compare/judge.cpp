@@ -27,7 +27,7 @@ class Judge {
     const std::vector<std::uint32_t> others = same_results(a_, b_);
     for (std::size_t i = 0; i < std::min(results.size(), others.size()); ++i) {
       if (others[i] == kNone || level(results[i], 0) == Level::kUnknown || level(results[i], 0) == Level::kSame) continue;
-      origin(a_.results[i].value, b_.results[others[i]].value, results[i], rows_.size());
+      origin(a_.results[i].value, b_.results[others[i]].value, results[i], rows_.size(), Level::kDiffers);
     }
     std::stable_sort(out_.roots.begin(), out_.roots.end(), [](const Root& x, const Root& y) { return x.row < y.row; });
     return std::move(out_);
@@ -103,7 +103,7 @@ class Judge {
       far |= l == Level::kDiffers;
       broken |= d.broken();
       in = std::max(in, d.relative());
-      origin(ta, tb, d, r);
+      origin(ta, tb, d, r, out);
     }
     Root root;
     root.row = root.seen_at = r;
@@ -143,8 +143,9 @@ class Judge {
 
   static double own_bound(const Distance& d) { return kRoundings * epsilon(d.number) * d.scale; }
 
-  // Where the difference of an input comes from, unless a row that was looked at explains it.
-  void origin(const Tensor& ta, const Tensor& tb, const Distance& d, std::size_t seen_at) {
+  // Where the difference of an input comes from, unless a row that was looked at explains it. It is no larger
+  // matter than what came of it: sums do not mind which of two is added to which.
+  void origin(const Tensor& ta, const Tensor& tb, const Distance& d, std::size_t seen_at, Level effect) {
     Root root;
     root.seen_at = seen_at;
     root.distance = d;
@@ -154,14 +155,16 @@ class Judge {
       if (!ta.name.empty() && ta.name != tb.name && !tb.name.empty()) {
         root.kind = Root::kWiring;
         root.row = seen_at;
-        root.level = Level::kDiffers;
+        root.level = effect;
         return add(std::move(root));
       }
       root.kind = Root::kInput;
       root.row = seen_at;
-      root.level = ta.shape == tb.shape ? level(d, root.bound) : Level::kDiffers;
-      if (inputs_told_.insert({ta.storage, tb.storage}).second) add(std::move(root));
-      return;
+      root.level = std::min(effect, ta.shape == tb.shape ? level(d, root.bound) : Level::kDiffers);
+      Level& told = inputs_told_[{ta.storage, tb.storage}];
+      if (root.level <= told) return;
+      told = root.level;
+      return add(std::move(root));
     }
     const bool in_a = ta.source != kNone, in_b = tb.source != kNone;
     const std::size_t ra = in_a ? row_of_a_[ta.source] : 0, rb = in_b ? row_of_b_[tb.source] : 0;
@@ -170,7 +173,7 @@ class Judge {
     if (!lone_a && !lone_b) {
       root.kind = Root::kWiring;
       root.row = seen_at;
-      root.level = level(d, root.bound);
+      root.level = std::min(effect, level(d, root.bound));
       return add(std::move(root));
     }
     // Calls that one side has alone. What they had to begin with may differ already.
@@ -183,7 +186,7 @@ class Judge {
     for (const std::size_t r : walk.rows) root.row = std::min(root.row, r);
     root.bound = walk.noise.relative() * std::sqrt(static_cast<double>(walk.rows.size())) * scale +
                  kAmplified * walk.in * d.scale;
-    root.level = ta.shape == tb.shape ? level(d, root.bound) : Level::kDiffers;
+    root.level = std::min(effect, ta.shape == tb.shape ? level(d, root.bound) : Level::kDiffers);
     root.others.assign(walk.rows.begin(), walk.rows.end());
     if (meaningful_ && walk.broken) return;
     add(std::move(root));
@@ -244,7 +247,7 @@ class Judge {
   const std::vector<Row>& rows_;
   const std::vector<Pair>& pairs_;
   std::vector<std::size_t> row_of_a_, row_of_b_;
-  std::set<std::pair<std::uint32_t, std::uint32_t>> inputs_told_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Level> inputs_told_;
   bool meaningful_ = false;  // a root that rounding does not explain was met
   Judgement out_;
 };
