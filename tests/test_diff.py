@@ -135,6 +135,51 @@ def test_two_traces(tmp_path):
     assert [c["op"] for c in found["divergence"]["only_b"]] == ["aten::relu"]
 
 
+FAILING = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(1)
+model = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x, y = torch.randn(8, 6), torch.randint(0, 4, (8,))
+for i in range(3):
+    optimizer.zero_grad()
+    h = torch.tanh(model[0](x))
+    h = F.layer_norm(h, (8,), eps=EPS)
+    h = model[1](h)
+    loss = F.cross_entropy(model[2](h), y) / (i < 2)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_the_capsules_of_two_runs(tmp_path):
+    """Both end in a division by zero; they part where the argument differs, and the line is told."""
+    folders = []
+    for name, eps in (("a", "1e-5"), ("b", "1e-1")):
+        folder = tmp_path / name
+        folder.mkdir()
+        # Learning goes other ways from the first step on, so only the failing step is the same: it is given the same weights.
+        script = FAILING.replace("EPS", eps).replace("lr=0.1", "lr=0.0")
+        alarm = helpers.run(folder, script).the_alarm()
+        folders.append(folder / alarm["capsule"])
+    code, found = compare(*folders)
+    there = found["divergence"]
+    assert code == 1 and there["kind"] == "argument" and there["at"]["a"]["op"] == "aten::native_layer_norm", found["divergence"]
+    line = FAILING.splitlines().index("    h = F.layer_norm(h, (8,), eps=EPS)") + 1
+    assert (there["at"]["a"]["line"], there["at"]["b"]["line"]) == (line, line)
+    assert found["both_non_finite"]["a"]["op"] == "aten::div" or found["both_non_finite"]["a"]["op"] == "aten::div_"
+    code, found = compare(folders[0], folders[0])
+    assert (code, found["verdict"]) == (0, "same")
+
+
+def test_a_capsule_and_a_trace(capsules, tmp_path):
+    """One of each goes by statistics; of different programs it says so."""
+    code, found = compare(capsules[0], traced(tmp_path / "t"))
+    assert code == 1 and found["alignment"]["only_a"] > 0
+
+
 def test_a_report_without_a_trace(capsules, tmp_path):
     report = helpers.run(tmp_path, SCRIPT.replace("EPS", "1e-5").replace("ACT", "torch.tanh")).report
     (tmp_path / "plain.json").write_text(json.dumps(report))

@@ -92,7 +92,8 @@ py::tuple compared(const std::string& path_a, const std::string& path_b, const s
       const compare::Judgement judgement = compare::judge(both.a, both.b, both.rows, both.pairs, both.results);
       const auto about = compare::about_differences(a.about, a.tape.settings, b.about, b.tape.settings);
       const json document = compare::document(
-          {both.a, both.b, both.rows, both.pairs, both.results, about, path_a, path_b, both.values_left_out}, judgement);
+          {both.a, both.b, both.rows, both.pairs, both.results, about, path_a, path_b, both.reproduced_a,
+           both.reproduced_b, both.values_left_out}, judgement);
       text = document.dump(-1, ' ', true, json::error_handler_t::replace);
       code = judgement.first() != nullptr ? kDiverges : kSame;
     }

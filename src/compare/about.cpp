@@ -46,10 +46,10 @@ std::string at(const json& from, const char* key) {
   return found == from.end() ? "" : as_text(*found);
 }
 
-std::map<std::string, std::string> variables(const json& from) {
+std::map<std::string, std::string> part(const json& from, const char* name) {
   std::map<std::string, std::string> out;
-  if (!from.is_object() || !from.contains("environment") || !from["environment"].is_object()) return out;
-  for (const auto& [key, value] : from["environment"].items()) out[key] = as_text(value);
+  if (!from.is_object() || !from.contains(name) || !from[name].is_object()) return out;
+  for (const auto& [key, value] : from[name].items()) out[key] = as_text(value);
   return out;
 }
 
@@ -78,7 +78,7 @@ std::vector<AboutDifference> about_differences(const json& a, const Settings& se
     const std::string x = at(a, known.key), y = at(b, known.key);
     if (x != y) out.push_back({known.group, known.key, x, y});
   }
-  add_maps("environment", variables(a), variables(b), &out);
+  for (const char* name : {"flags", "seeds", "environment"}) add_maps(name, part(a, name), part(b, name), &out);
   return out;
 }
 

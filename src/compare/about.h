@@ -9,7 +9,7 @@
 namespace finitude::compare {
 
 struct AboutDifference {
-  std::string group;  // "versions", "machine", "settings", "environment", "program", "step"
+  std::string group;  // "settings", "versions", "machine", "program", "step", "flags", "seeds", "environment"
   std::string key, a, b;  // texts; empty: not there
 };
 

@@ -21,6 +21,7 @@ struct Compared {
   std::vector<Row> rows;
   std::vector<Pair> pairs;        // by row
   std::vector<Distance> results;  // by result of A, where B has one of that kind and name at the same place
+  bool reproduced_a = true, reproduced_b = true;  // replayed with the bits that were recorded
   std::uint64_t values_left_out = 0;  // tensors that were compared by their statistics for want of memory
 };
 

@@ -328,13 +328,17 @@ std::string cannot(const char* letter, const replay::Played& played) {
 }
 
 std::string both(const Tape& tape_a, const Tape& tape_b, const PlayedOptions& options, Compared* out) {
-  const replay::PlayOptions play_options{options.namespaces, options.threads};
+  replay::PlayOptions play_options;
+  play_options.namespaces = options.namespaces;
+  play_options.threads = options.threads;
   Played a(tape_a), b(tape_b);
-  const auto pass = [&](const char* letter, const Tape& tape, replay::PlayObserver&& observer) {
-    return cannot(letter, replay::play(tape, play_options, &observer));
+  const auto pass = [&](const char* letter, const Tape& tape, replay::PlayObserver&& observer, bool* same = nullptr) {
+    const replay::Played played = replay::play(tape, play_options, &observer);
+    if (same != nullptr) *same = played.outcomes.empty() || played.identical();
+    return cannot(letter, played);
   };
-  if (std::string why = pass("A", tape_a, Recorder(a, &out->a)); !why.empty()) return why;
-  if (std::string why = pass("B", tape_b, Recorder(b, &out->b)); !why.empty()) return why;
+  if (std::string why = pass("A", tape_a, Recorder(a, &out->a), &out->reproduced_a); !why.empty()) return why;
+  if (std::string why = pass("B", tape_b, Recorder(b, &out->b), &out->reproduced_b); !why.empty()) return why;
   connect(out->a);
   connect(out->b);
   out->rows = align(keys_of(out->a), keys_of(out->b));
@@ -362,7 +366,10 @@ std::string play_one(const Tape& tape, const PlayedOptions& options, Run* out) {
   try {
     Played played(tape);
     Recorder recorder(played, out);
-    std::string why = cannot("it", replay::play(tape, {options.namespaces, options.threads}, &recorder));
+    replay::PlayOptions play_options;
+    play_options.namespaces = options.namespaces;
+    play_options.threads = options.threads;
+    std::string why = cannot("it", replay::play(tape, play_options, &recorder));
     connect(*out);
     return why;
   } catch (const std::exception& e) {

@@ -45,7 +45,9 @@ json call(const Run& run, std::uint32_t index) {
   if (!c.file.empty()) {
     out["file"] = c.file;
     out["line"] = c.line;
+    if (c.of_backward) out["backward"] = true;
   }
+  if (!c.source.empty()) out["source"] = c.source;
   if (!c.module.empty()) out["module"] = c.module;
   for (const auto& [key, side] : {std::pair("inputs", &c.inputs), std::pair("outputs", &c.outputs)}) {
     out[key] = json::array();
@@ -208,6 +210,7 @@ json document(const Sides& s, const Judgement& j) {
   out["results"] = results(s);
   out["about"] = json::array();
   for (const AboutDifference& d : s.about) out["about"].push_back({{"group", d.group}, {"key", d.key}, {"a", d.a}, {"b", d.b}});
+  out["reproduced"] = {{"a", s.reproduced_a}, {"b", s.reproduced_b}};
   out["values_left_out"] = s.values_left_out;
   return out;
 }

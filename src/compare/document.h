@@ -17,6 +17,7 @@ struct Sides {
   const std::vector<Distance>& results;
   const std::vector<AboutDifference>& about;
   std::string name_a, name_b;
+  bool reproduced_a = true, reproduced_b = true;
   std::uint64_t values_left_out = 0;
 };
 

@@ -44,8 +44,9 @@ struct Call {
   std::string op, overload;  // "aten::add", "Tensor"
   std::vector<Tensor> inputs, outputs;
   std::vector<Scalar> scalars;
-  std::string file, module;  // empty where nobody knows
+  std::string file, source, module;  // empty where nobody knows
   int line = 0;
+  bool of_backward = false;  // the line is that of the forward call
   bool fresh = false;        // gives memory that nobody wrote
   bool random = false;       // draws from a generator, which stood at `random_state`
   std::uint64_t random_state = 0;

@@ -75,6 +75,13 @@ Call call_of(const capture::Tape& tape, const capture::Entry& entry, const Opera
   call.overload = tape.operators.at(entry.number).overload;
   call.random = facts.random;
   call.fresh = facts.allocates;
+  if (entry.place < tape.places.size()) {
+    const capture::Place& place = tape.places[entry.place];
+    call.file = place.file;
+    call.line = static_cast<int>(place.line);
+    call.source = place.source;
+    call.of_backward = entry.of_backward;
+  }
   std::vector<std::pair<Tensor, std::uint32_t>> written;
   std::uint32_t at = 0;
   for (std::size_t i = 0; i < entry.args.size(); ++i) {

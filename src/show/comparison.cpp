@@ -31,6 +31,7 @@ class Comparison {
       line("NaN or Inf", {{"in both, first made by " + where(both)}});
     inputs();
     about();
+    reproduced();
     alignment();
     return page_.take();
   }
@@ -41,7 +42,7 @@ class Comparison {
   static std::string call(const Json& c) {
     std::string out = text(c, "op");
     if (const std::string file = text(c, "file"); !file.empty())
-      out += " " + file.substr(file.rfind('/') + 1) + ":" + std::to_string(count(c, "line"));
+      out += (flag(c, "backward") ? " of " : " ") + file.substr(file.rfind('/') + 1) + ":" + std::to_string(count(c, "line"));
     return out;
   }
   // "aten::addmm model.py:12 (call 3 of A, 4 of B)"
@@ -125,15 +126,23 @@ class Comparison {
     const std::string kind = text(d, "kind");
     if (kind == "operators") {
       line(label, {{"only in A: " + calls(list(d, "only_a")), Tone::kBad}, {"only in B: " + calls(list(d, "only_b")), Tone::kBad}});
+      source(at(d, "at"));
       if (const Json& seen = at(d, "seen_at"); seen.is_object()) line("", {{"shows in what " + where(seen) + " reads"}});
     } else if (kind == "input") {
       const std::string name = text(at(d, "input"), "name");
       line(label, {{name.empty() ? "data" : name, Tone::kBad}, {"read by " + where(at(d, "at"))}});
     } else {
       line(label, {{where(at(d, "at")), Tone::kBad}});
+      source(at(d, "at"));
       if (const Json& all = list(d, "arguments"); !all.empty()) line("", {{changed(all)}});
     }
     line("", {{apart(at(d, "distance")) + "; rounding explains " + number_text(real(at(d, "bound")))}}, Tone::kPlain);
+  }
+
+  void source(const Json& row) {
+    const std::string a = text(at(row, "a"), "source"), b = text(at(row, "b"), "source");
+    if (!a.empty()) line("", {{(b == a || b.empty() ? "" : "A: ") + a, Tone::kCode}});
+    if (!b.empty() && b != a) line("", {{(a.empty() ? "" : "B: ") + b, Tone::kCode}});
   }
 
   void noise() {
@@ -199,6 +208,14 @@ class Comparison {
     for (std::size_t i = 0; i < all.size(); ++i) {
       const std::string a = text(all[i], "a"), b = text(all[i], "b");
       line(i == 0 ? "recorded" : "", {{text(all[i], "key") + ": " + (a.empty() ? "none" : a) + " against " + (b.empty() ? "none" : b)}});
+    }
+  }
+
+  void reproduced() {
+    for (const char* side : {"a", "b"}) {
+      if (at(at(doc_, "reproduced"), side) == false)
+        line("replayed", {{std::string(side[0] == 'a' ? "A" : "B") + " comes out with other bits here than it was recorded with; "
+                           "`finitude replay` says which", Tone::kWarn}});
     }
   }
 

@@ -21,7 +21,7 @@ json compared(const json& a, const json& b) {
   std::vector<compare::Distance> results;
   compare::fill_in(of_a, of_b, rows, pairs, results);
   const auto about = compare::about_differences(a, {}, b, {});
-  return compare::document({of_a, of_b, rows, pairs, results, about, "a.json", "b.json", 0},
+  return compare::document({of_a, of_b, rows, pairs, results, about, "a.json", "b.json", true, true, 0},
                            compare::judge(of_a, of_b, rows, pairs, results));
 }
 
