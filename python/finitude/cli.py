@@ -82,7 +82,7 @@ def main(argv=None):
         if word.endswith(".py") or os.path.isfile(word):
             return _usage(f"unknown word {word!r}; to watch a script: finitude run {word}")
         return _usage(f"unknown word {word!r}{_near(word, WORDS)}")
-    if rest and rest[0] in ("-h", "--help") and word != "replay":
+    if rest and rest[0] in ("-h", "--help") and word not in ("replay", "diff"):
         sys.stdout.write(HELP if word == "run" else f"finitude {word}: {WORDS[word]}\n")
         return 0
     if word == "run":

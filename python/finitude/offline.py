@@ -182,6 +182,9 @@ def diff(rest):
         name, eq, value = word.partition("=")
         if name in ("--threads", "--allow", "--memory-mb") and not eq and words:
             value = words.pop(0)
+        if word in ("-h", "--help"):
+            sys.stdout.write(DIFF_USAGE)
+            return 0
         if word == "--json":
             as_json = True
         elif name == "--allow" and value:

@@ -206,6 +206,7 @@ json document(const Sides& s, const Judgement& j) {
   }
   out["other_dtype"] = {{"pairs", j.other_dtype.size()}, {"first", j.other_dtype.empty() ? json() : row(s, j.other_dtype[0])}};
   out["both_non_finite"] = j.both_nan < s.rows.size() ? row(s, j.both_nan) : json();
+  out["one_non_finite"] = j.one_nan < s.rows.size() ? row(s, j.one_nan) : json();
   out["inputs"] = inputs(s);
   out["results"] = results(s);
   out["about"] = json::array();

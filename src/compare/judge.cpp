@@ -5,6 +5,8 @@
 #include <cmath>
 #include <set>
 
+#include "compare/tape_run.h"
+
 namespace finitude::compare {
 namespace {
 
@@ -67,7 +69,7 @@ class Judge {
       bound = explained;
     }
     count(r, out, dtype);
-    if (both_nan && out_.both_nan == static_cast<std::size_t>(-1) && clean(ca) && clean(cb)) out_.both_nan = r;
+    if (both_nan && out_.both_nan == kNowhere && clean(ca) && clean(cb)) out_.both_nan = r;
     auto arguments = other_arguments(ca, cb);
     if (!arguments.empty()) out_.arguments.push_back(r);
     if (out == Level::kSame || out == Level::kUnknown) return;
@@ -110,6 +112,7 @@ class Judge {
     root.level = out;
     root.distance = worst;
     root.bound = bound;
+    if (worst.broken() && !broken && out_.one_nan == kNowhere) out_.one_nan = r;
     if (ca.random && cb.random && ca.random_state != cb.random_state) {
       root.kind = Root::kRandom;
       root.level = Level::kDiffers;
@@ -119,6 +122,11 @@ class Judge {
       root.kind = Root::kArgument;
       root.level = Level::kDiffers;  // it is no matter of rounding, however small
       root.arguments = std::move(arguments);
+      return add(std::move(root));
+    }
+    if (!differs && ca.op == kMemory) {
+      root.kind = Root::kInput;
+      root.of = ca.outputs.at(0);
       return add(std::move(root));
     }
     if (!differs) return add(std::move(root));  // the same call on the same values

@@ -45,6 +45,8 @@ struct Root {
   double bound = 0;                // what rounding explains of it
 };
 
+inline constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
+
 struct Judgement {
   std::vector<Root> roots;  // in order of rows; at most kMaxRoots
   const Root* first() const;       // the first meaningful divergence; null: none
@@ -54,7 +56,8 @@ struct Judgement {
   std::size_t noise_row = 0;
   std::size_t same = 0, noise = 0, differ = 0, unknown = 0;  // rows with both sides, by their outputs
   std::vector<std::size_t> other_dtype;                      // rows whose outputs have another dtype
-  std::size_t both_nan = static_cast<std::size_t>(-1);       // first row in which both make NaN or Inf alike
+  std::size_t both_nan = kNowhere;  // first row in which both make NaN or Inf
+  std::size_t one_nan = kNowhere;   // first row in which one does
   std::vector<std::size_t> arguments;                        // rows with other arguments
 };
 inline constexpr std::size_t kMaxRoots = 64;

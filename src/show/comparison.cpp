@@ -29,6 +29,8 @@ class Comparison {
     dtypes();
     if (const Json& both = at(doc_, "both_non_finite"); both.is_object())
       line("NaN or Inf", {{"in both, first made by " + where(both)}});
+    if (const Json& one = at(doc_, "one_non_finite"); one.is_object())
+      line("NaN or Inf", {{"in one, first made by " + where(one)}});
     inputs();
     about();
     reproduced();
