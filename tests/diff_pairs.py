@@ -239,6 +239,8 @@ pair("nothing", "begin", Truth("quiet"))
 
 def make(name, seed, folder, native):
     """The two capsules of that pair, how many calls A makes before the change, and the program of A."""
+    from finitude import capsule
+
     mark, _, threads = PAIRS[name]
     paths = []
     for letter, changed in (("a", False), ("b", True)):
@@ -246,7 +248,7 @@ def make(name, seed, folder, native):
         record(native, program, threads if changed else 1)
         paths.append(str(folder / f"{name.replace(' ', '-')}-{seed}-{letter}"))
         about = json.dumps({"kind": "finitude capsule", "torch": torch.__version__, "step": 1})
-        why, replayed = native.capsule_write(paths[-1], about, 1 << 30, False, 1 << 30)
+        why, replayed = native.capsule_write(paths[-1], about, 1 << 30, False, 1 << 30, capsule._source_of)
         assert not why and replayed == "identical", (name, why, replayed)
     program = Program(seed, name, False, mark)
     record(native, program)
