@@ -58,7 +58,7 @@ Judgement judged(Run a, Run b, Pair::Tried tried = Pair::kNotTried) {
 }
 
 TEST(Judge, NothingDiffers) {
-  const Run run = Chain(1).call("aten::exp", 2.7).call("aten::log", 1).run;
+  const compare::Run run = Chain(1).call("aten::exp", 2.7).call("aten::log", 1).run;
   const Judgement j = judged(run, run);
   EXPECT_EQ(j.first(), nullptr);
   EXPECT_EQ(j.first_noise(), nullptr);
@@ -90,7 +90,7 @@ TEST(Judge, WhatWasThereBefore) {
 }
 
 TEST(Judge, AnOperatorThatOneSideHasAlone) {
-  const Run a = Chain(1).call("aten::exp", 2).call("aten::sin", 3).run;
+  const compare::Run a = Chain(1).call("aten::exp", 2).call("aten::sin", 3).run;
   const Judgement changes = judged(a, Chain(1).call("aten::exp", 2).call("aten::add", 5).call("aten::sin", 9).run);
   ASSERT_NE(changes.first(), nullptr);
   EXPECT_EQ(changes.first()->kind, Root::kOperators);
@@ -100,8 +100,8 @@ TEST(Judge, AnOperatorThatOneSideHasAlone) {
 
 TEST(Judge, RoundingThatGrowsIsNoDivergence) {
   const float more = std::nextafter(2.0f, 3.0f);
-  const Run a = Chain(1).call("aten::exp", 2).call("aten::log", 1e-3).call("aten::sin", 5).run;
-  const Run b = Chain(1).call("aten::exp", more).call("aten::log", 2e-3).call("aten::sin", 6).run;
+  const compare::Run a = Chain(1).call("aten::exp", 2).call("aten::log", 1e-3).call("aten::sin", 5).run;
+  const compare::Run b = Chain(1).call("aten::exp", more).call("aten::log", 2e-3).call("aten::sin", 6).run;
   const Judgement tried = judged(a, b, Pair::kAgrees);
   EXPECT_EQ(tried.first(), nullptr);
   ASSERT_NE(tried.first_noise(), nullptr);
@@ -120,7 +120,7 @@ TEST(Judge, NanOnOneSideIsNeverRounding) {
   ASSERT_NE(j.first(), nullptr);
   EXPECT_EQ(j.first()->kind, Root::kNonFinite);
   EXPECT_EQ(j.first()->row, 1u);
-  const Run both = Chain(1).call("aten::log", std::nan("")).run;
+  const compare::Run both = Chain(1).call("aten::log", std::nan("")).run;
   EXPECT_EQ(judged(both, both).first(), nullptr);
   EXPECT_EQ(judged(both, both).both_nan, 0u);
 }

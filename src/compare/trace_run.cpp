@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace finitude::compare {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::size_t kMostInside = 10'000;  // ops inside of one that are looked through
 
 const json& part(const json& from, const char* key) {
   static const json none;
@@ -65,15 +68,50 @@ Call call(const json& op) {
   return out;
 }
 
+bool is_view(const json& op) { return part(op, "view") == true; }
+
+std::set<std::uint64_t> storages(const json& op, const char* key) {
+  std::set<std::uint64_t> out;
+  for (const json& t : part(op, key)) {
+    if (part(t, "storage").is_number()) out.insert(count(part(t, "storage")));
+  }
+  return out;
+}
+
+// Whether the ops inside of it, up to `end`, stand for it: what it reads they read, and what it gives they
+// write. Else they are how it is done: a product that first copies its bias.
+bool hands_on(const json& ops, std::size_t at, std::size_t end) {
+  std::set<std::uint64_t> left = storages(ops[at], "inputs"), unwritten = storages(ops[at], "outputs");
+  bool any = false;
+  for (std::size_t i = at + 1; i < end; ++i) {
+    if (is_view(ops[i]) || part(ops[i], "allocates") == true) continue;
+    any = true;
+    for (const std::uint64_t storage : storages(ops[i], "inputs")) left.erase(storage);
+    for (const std::uint64_t storage : storages(ops[i], "outputs")) unwritten.erase(storage);
+  }
+  return any && left.empty() && unwritten.empty();
+}
+
 }  // namespace
 
 Run run_of_trace(const json& report) {
   Run run;
   const json& ops = part(part(report, "trace"), "ops");
+  std::vector<std::size_t> ends(ops.size(), ops.size());  // behind the last op inside of each
+  std::vector<std::size_t> open;
   for (std::size_t i = 0; i < ops.size(); ++i) {
-    const bool encloses = i + 1 < ops.size() && count(part(ops[i + 1], "depth")) > count(part(ops[i], "depth"));
-    if (encloses || part(ops[i], "view") == true) continue;
+    for (; !open.empty() && count(part(ops[open.back()], "depth")) >= count(part(ops[i], "depth")); open.pop_back())
+      ends[open.back()] = i;
+    open.push_back(i);
+  }
+  for (std::size_t i = 0; i < ops.size();) {
+    const bool short_enough = ends[i] - i <= kMostInside;
+    if (is_view(ops[i]) || (ends[i] > i + 1 && short_enough && hands_on(ops, i, ends[i]))) {
+      ++i;
+      continue;
+    }
     run.calls.push_back(call(ops[i]));
+    i = ends[i];
   }
   connect(run);
   return run;
