@@ -1,6 +1,7 @@
 #include "compare/align.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 #include "compare/edits.h"
@@ -13,7 +14,8 @@ int likeness(const Key& a, const Key& b) {
   if (a.name != b.name) return -1;
   const auto both = [](std::uint64_t x, std::uint64_t y) { return x == y && x != 0; };
   return 3 + (a.dtypes == b.dtypes) + 2 * (a.shapes == b.shapes) + 3 * (a.memory == b.memory) +
-         (a.scalars == b.scalars) + both(a.place, b.place) + 4 * both(a.values, b.values);
+         (a.scalars == b.scalars) + both(a.place, b.place) + 4 * both(a.values, b.values) +
+         3 * (a.magnitude > 0 && std::fabs(a.magnitude - b.magnitude) <= 1e-3 * a.magnitude);
 }
 
 class Aligner {

@@ -1,5 +1,6 @@
 // Keys of calls for the alignment, and the distances that need no values.
 #include <algorithm>
+#include <cmath>
 
 #include "base/checksum.h"
 #include "compare/judge.h"
@@ -33,6 +34,12 @@ Key key_of(const Call& call) {
   if (!call.module.empty() || !call.source.empty()) key.place = mix(mix(3, call.module), call.source);
   for (const Tensor& t : call.outputs) {
     if (t.has_checksum && t.numel() > 1) key.values = mix(key.values, t.checksum);
+  }
+  std::uint64_t largest = 0;
+  for (const Tensor& t : call.outputs) {
+    if (t.health.finite() <= largest) continue;
+    largest = t.health.finite();
+    key.magnitude = t.health.sum_sq > 0 ? std::sqrt(t.health.sum_sq / static_cast<double>(largest)) : t.health.absmax;
   }
   key.form = mix(mix(mix(key.name, key.dtypes), key.shapes), key.memory);
   return key;
