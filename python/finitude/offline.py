@@ -174,6 +174,12 @@ def replay(rest):
     return code
 
 
+def doctor(rest):
+    from .doctor import command
+
+    return command.main(rest)
+
+
 def list(rest):
     directory = rest[0] if rest else "finitude-runs"
     try:
@@ -196,6 +202,7 @@ def list(rest):
 
 def completion(rest):
     from .cli import OPTIONS, WORDS
+    from .doctor.command import OPTIONS as DOCTOR
 
     sys.stdout.write(
         "_finitude() {\n  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
@@ -203,6 +210,7 @@ def completion(rest):
         '    --on-alarm) COMPREPLY=($(compgen -W "stop skip warn raise rollback" -- "$cur")); return;;\n'
         '    --level) COMPREPLY=($(compgen -W "gate tape trace" -- "$cur")); return;;\n  esac\n'
         f'  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "{" ".join(WORDS)}" -- "$cur"))\n'
+        f'  elif [[ "$cur" == -* && "${{COMP_WORDS[1]}}" == doctor ]]; then COMPREPLY=($(compgen -W "{" ".join(DOCTOR)}" -- "$cur"))\n'
         f'  elif [[ "$cur" == -* ]]; then COMPREPLY=($(compgen -W "{" ".join(OPTIONS)}" -- "$cur"))\n'
         '  else COMPREPLY=($(compgen -f -- "$cur")); fi\n}\ncomplete -F _finitude finitude\n'
     )
