@@ -11,6 +11,7 @@ WORDS = {
     "report": "show a report again: finitude report FILE|DIR [--html OUT] [--json]",
     "replay": "compute a captured step again and compare every bit: finitude replay CAPSULE [options]",
     "diff": "say where two captured or traced steps part: finitude diff A B [--json] [--threads N] [--allow NAMESPACE] [--memory-mb N]",
+    "doctor": "look for what goes wrong, in a script before it runs or in what a run left: finitude doctor SCRIPT|RUN|CAPSULE",
     "dump": "print every op of a traced report as JSON lines: finitude dump FILE",
     "list": "list the reports of a runs directory: finitude list [DIR]",
     "completion": "print shell completion: finitude completion bash",
@@ -21,6 +22,7 @@ HELP = """usage: finitude run [options] script.py [args]
        finitude run [options] torchrun|accelerate|python|... [args]
        finitude report FILE|DIR    finitude replay CAPSULE    finitude diff A B
        finitude dump FILE    finitude list [DIR]
+       finitude doctor [options] script.py [args]    finitude doctor RUN|CAPSULE
 
 A flight recorder for PyTorch training. `run` watches an ordinary script; when a step goes NaN or Inf it is stopped
 before the optimizer applies it, run a second time under a full trace, and explained: the operation, source line and
@@ -83,7 +85,11 @@ def main(argv=None):
             return _usage(f"unknown word {word!r}; to watch a script: finitude run {word}")
         return _usage(f"unknown word {word!r}{_near(word, WORDS)}")
     if rest and rest[0] in ("-h", "--help") and word not in ("replay", "diff"):
-        sys.stdout.write(HELP if word == "run" else f"finitude {word}: {WORDS[word]}\n")
+        if word == "doctor":
+            from .doctor.command import HELP as text
+        else:
+            text = HELP if word == "run" else f"finitude {word}: {WORDS[word]}\n"
+        sys.stdout.write(text)
         return 0
     if word == "run":
         return _run(rest)

@@ -217,6 +217,12 @@ def diff(rest):
     return code
 
 
+def doctor(rest):
+    from .doctor import command
+
+    return command.main(rest)
+
+
 def list(rest):
     directory = rest[0] if rest else "finitude-runs"
     try:
@@ -239,6 +245,7 @@ def list(rest):
 
 def completion(rest):
     from .cli import OPTIONS, REPLAY_OPTIONS, WORDS
+    from .doctor.command import OPTIONS as DOCTOR
 
     sys.stdout.write(
         "_finitude() {\n  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
@@ -249,6 +256,7 @@ def completion(rest):
         '    --device) COMPREPLY=($(compgen -W "cpu cuda" -- "$cur")); return;;\n  esac\n'
         f'  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "{" ".join(WORDS)}" -- "$cur"))\n'
         f'  elif [[ "${{COMP_WORDS[1]}}" == replay && "$cur" == -* ]]; then COMPREPLY=($(compgen -W "{" ".join(REPLAY_OPTIONS)}" -- "$cur"))\n'
+        f'  elif [[ "$cur" == -* && "${{COMP_WORDS[1]}}" == doctor ]]; then COMPREPLY=($(compgen -W "{" ".join(DOCTOR)}" -- "$cur"))\n'
         f'  elif [[ "$cur" == -* ]]; then COMPREPLY=($(compgen -W "{" ".join(OPTIONS)}" -- "$cur"))\n'
         '  else COMPREPLY=($(compgen -f -- "$cur")); fi\n}\ncomplete -F _finitude finitude\n'
     )

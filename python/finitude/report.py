@@ -2,28 +2,13 @@
 
 import datetime
 import json
-import math
 import os
 import sys
 
 import torch
 
 from . import _native, family, merge, ranks
-
-
-def number(value):
-    """JSON has no NaN or Inf: they travel as strings."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
-
-
-def safe(value):
-    if isinstance(value, dict):
-        return {str(k): safe(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [safe(v) for v in value]
-    return number(value)
+from .plain_json import number, safe
 
 
 def count_text(tensor):

@@ -1,0 +1,108 @@
+"""Reads what a run left. Hostile input: bounded, checked by the engine, never evaluated."""
+
+import json
+import os
+
+from .facts import Run
+
+MAX_BYTES = 256 << 20
+MAX_MEMBERS = 1024
+CAPSULE = "finitude capsule"
+
+
+class Unreadable(Exception):
+    """Says what cannot be read, and why."""
+
+
+class NothingThere(Unreadable):
+    """The path holds nothing that a run leaves."""
+
+
+def _json(path):
+    try:
+        if os.path.getsize(path) > MAX_BYTES:
+            raise Unreadable(f"{path} is larger than {MAX_BYTES} bytes; nothing of ours is")
+        with open(path, encoding="utf-8") as f:
+            document = json.loads(f.read(MAX_BYTES))
+    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as e:
+        raise Unreadable(f"cannot read {path}: {getattr(e, 'strerror', None) or e}") from None
+    if not isinstance(document, dict):
+        raise Unreadable(f"{path} is not a report")
+    return document
+
+
+def _engine():
+    import torch  # noqa: F401  the engine's libraries
+
+    from .. import _native
+
+    return _native
+
+
+def _checked(document, path):
+    """The report as the engine understands it; what a check reads of it has its type."""
+    problem = _engine().report_problem(json.dumps(document))
+    if problem:
+        raise Unreadable(f"{path} is not a report: {problem}")
+    return document
+
+
+def _capsule(path):
+    about = _json(path)
+    if about.get("kind") != CAPSULE or about.get("schema") != 1 or not isinstance(about.get("alarm"), dict):
+        raise Unreadable(f"{path} is not the description of a capsule")
+    alarm = about["alarm"]
+    births = alarm.get("births")
+    for birth in births if isinstance(births, list) else []:  # a redacted one has no sources
+        for one in (birth, birth.get("forward")) if isinstance(birth, dict) else ():
+            if isinstance(one, dict):
+                one.setdefault("file", "")
+                one.setdefault("source", "")
+    document = {"schema": 1, "outcome": "alarm", "reason": "", "alarms": [alarm], "advisories": [],
+                "watched": dict.fromkeys(("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips",
+                                          "handled_by_script"), 0)}
+    return Run(_checked(document, path), capsule=about, directory=os.path.dirname(path))
+
+
+def _ring(path):
+    try:
+        return _engine().read_ring(path)["steps"]
+    except ValueError as e:
+        raise Unreadable(f"{path} cannot be read: {e}") from None
+
+
+def _directory(path):
+    """One run for the directory itself, and one for each process of it that left a ring of its own."""
+    report, ring = os.path.join(path, "report.json"), os.path.join(path, "steps.ring")
+    has_report, has_ring = os.path.isfile(report), os.path.isfile(ring)
+    members = sorted(e.path for e in os.scandir(path) if e.is_dir(follow_symlinks=False) and e.name.startswith(("rank-", "pid-"))
+                     and os.path.isfile(os.path.join(e.path, "steps.ring")))[:MAX_MEMBERS]
+    if not has_report and not has_ring and not members:
+        raise NothingThere(f"{path} holds no report, no ring of steps and no capsule")
+    document = _checked(_json(report), report) if has_report else {}
+    runs = [Run(document, _ring(ring) if has_ring else (), directory=path, killed=not has_report)]
+    for member in members:
+        inner = os.path.join(member, "report.json")
+        # Its alarms are in the report of all.
+        own = {} if has_report or not os.path.isfile(inner) else _checked(_json(inner), inner)
+        runs.append(Run(own, _ring(os.path.join(member, "steps.ring")), directory=member, killed=not has_report and not own))
+    return runs
+
+
+def is_left_by_a_run(path):
+    """Is it what a run leaves, and not a program?"""
+    if os.path.isdir(path):
+        return not os.path.isfile(os.path.join(path, "__main__.py"))
+    return path.endswith((".json", ".ring"))
+
+
+def read(path):
+    """The runs found at a directory of a run, a capsule, a report or a ring."""
+    if os.path.isdir(path):
+        about = os.path.join(path, "capsule.json")
+        return [_capsule(about)] if os.path.isfile(about) else _directory(path)
+    if path.endswith(".ring"):
+        return [Run({}, _ring(path), directory=os.path.dirname(path), killed=True)]
+    if _json(path).get("kind") == CAPSULE:
+        return [_capsule(path)]
+    return [Run(_checked(_json(path), path), directory=os.path.dirname(path))]

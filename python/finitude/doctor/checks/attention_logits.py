@@ -1,0 +1,31 @@
+"""Attention logits."""
+
+from ..facts import number
+from ..registry import bad, check, warn
+
+LARGE = 100.0
+
+
+@check("P16", "attention-logits", "steps")
+def saturated(steps):
+    """Attention logits beyond 100 in the first steps, also inside fused attention: there every head but one key is 0."""
+    found = [a for a in steps.attention if number(a["logits"]) > LARGE]
+    if found:
+        worst = max(found, key=lambda a: number(a["logits"]))
+        head = f" in head {worst['head']}" if worst["head"] is not None else ""
+        yield warn(f"attention logits reach {number(worst['logits']):.4g}{head} ({worst['dtype']})",
+                   "normalise queries and keys per head; divide by the root of the head size once", steps.at(worst),
+                   logits=number(worst["logits"]))
+
+
+@check("P16", "attention-logits", "run")
+def in_attention(run):
+    """A bad step born in attention: a row whose keys are all masked, or logits out of range."""
+    for alarm in run.alarms:
+        birth = run.birth(alarm)
+        forward = birth.get("forward") or birth
+        if run.cause(alarm) == "fully-masked-softmax":
+            yield bad(f"step {alarm['step']}: all keys of a row are masked" + (f", rows {birth['rows'][:8]}" if birth.get("rows") else ""),
+                      "leave one key open in every row, or such rows out of the loss", run.at(alarm))
+        elif "attention" in str(forward.get("op", "")) and run.cause(alarm) in ("overflow", "half-precision-overflow", "exp-overflow"):
+            yield bad(f"step {alarm['step']}: {forward['op']} overflowed", "normalise queries and keys; bfloat16", run.at(alarm))

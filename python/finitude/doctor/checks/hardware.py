@@ -1,0 +1,31 @@
+"""bfloat16 and float8 on hardware that has them."""
+
+import ast
+
+from ..registry import check, warn
+
+
+@check("P3", "dtype-on-hardware", "source")
+def query_that_says_yes(source):
+    """`is_bf16_supported()` used to choose a dtype: it is also True where bfloat16 is only emulated, slower than float32."""
+    for call in source.calls("torch.cuda.is_bf16_supported"):
+        given = call.argument("including_emulation", 0)
+        if given is None or isinstance(given, ast.Constant) and given.value:
+            yield warn("is_bf16_supported() is also True on GPUs that only emulate bfloat16",
+                       "torch.cuda.is_bf16_supported(including_emulation=False), or get_device_capability() >= (8, 0)", call.at)
+
+
+@check("P3", "dtype-on-hardware", "steps")
+def emulated(steps):
+    """bfloat16 computed on a GPU below compute capability 8.0, float8 below 8.9."""
+    capability = tuple(steps.get("capability") or ())
+    if not capability:
+        return
+    regions = [a for a in steps.training_autocast() if a["device"] == "cuda" and a["dtype"] == "bfloat16"]
+    if capability < (8, 0) and regions:
+        yield warn(f"bfloat16 is emulated on {steps.device_name} (compute capability {capability[0]}.{capability[1]})",
+                   "float16 with a GradScaler, or float32, on this card", steps.at(regions[0]))
+    small = [layer for layer in steps.layers if layer["dtype"].startswith("float8")]
+    if capability < (8, 9) and small:
+        yield warn(f"{small[0]['name']} computes in {small[0]['dtype']}, which {steps.device_name} does not have",
+                   "float8 takes compute capability 8.9", steps.at(small[0]))

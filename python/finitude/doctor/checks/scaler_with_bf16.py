@@ -1,0 +1,25 @@
+"""A loss scale where nothing underflows."""
+
+from ..registry import check, note
+
+
+@check("P6", "scaler-without-need", "source")
+def in_source(source):
+    """A GradScaler in a script whose only autocast dtype is bfloat16."""
+    dtypes = {d for _, d in source.autocasts()}
+    for call, _ in source.scalers():
+        if dtypes == {"bfloat16"} and call.argument("enabled") is None:
+            yield note("a GradScaler beside bfloat16 autocast does nothing but wait for the device in every step",
+                       "remove it: bfloat16 has the range of float32", call.at)
+
+
+@check("P6", "scaler-without-need", "steps")
+def in_steps(steps):
+    """A loss that was scaled after bfloat16 autocast, or after no autocast at all with float32 weights."""
+    scaled = steps.of("scale")
+    dtypes = steps.autocast_dtypes()
+    if scaled and dtypes == {"bfloat16"}:
+        yield note("the loss is scaled though autocast computes in bfloat16", "remove the GradScaler", steps.at(scaled[0]))
+    elif scaled and not dtypes and steps.steps and all(p["dtype"] in ("float32", "float64") for p in steps.steps[0]["parameters"]):
+        yield note("the loss is scaled though nothing is computed in half precision", "remove the GradScaler, or enter autocast",
+                   steps.at(scaled[0]))

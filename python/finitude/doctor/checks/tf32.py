@@ -1,0 +1,38 @@
+"""TF32: said in one way, and the same way everywhere."""
+
+import ast
+
+from ..registry import check, note, warn
+
+OLD = ("torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32")
+NEW = ("torch.backends.fp32_precision", "torch.backends.cuda.matmul.fp32_precision", "torch.backends.cudnn.fp32_precision",
+       "torch.backends.cudnn.conv.fp32_precision", "torch.backends.cudnn.rnn.fp32_precision",
+       "torch.backends.mkldnn.matmul.fp32_precision", "torch.backends.mkldnn.conv.fp32_precision")
+
+
+@check("P2", "tf32-explicit", "source")
+def mixed_settings(source):
+    """`allow_tf32` or `set_float32_matmul_precision` beside the `fp32_precision` of torch 2.9, or two that contradict."""
+    old = [at for _, at in source.assignments(*OLD)]
+    old += [c.at for c in source.calls("torch.set_float32_matmul_precision")]
+    new = source.assignments(*NEW)
+    if old and new:
+        yield warn("TF32 is set by its old names and by fp32_precision: torch 2.9 and newer refuse to tell which holds",
+                   "one way only: fp32_precision from torch 2.9 on, set_float32_matmul_precision before", new[0][1])
+    flags = [v.value for v, _ in source.assignments(OLD[0]) if isinstance(v, ast.Constant)]
+    words = [(c.argument("precision", 0), c.at) for c in source.calls("torch.set_float32_matmul_precision")]
+    words = [(w.value, at) for w, at in words if isinstance(w, ast.Constant)]
+    if len(set(flags)) == 1 and len({w == "highest" for w, _ in words}) == 1 and flags[0] == (words[0][0] == "highest"):
+        yield warn(f"matmul.allow_tf32 = {flags[0]} and set_float32_matmul_precision({words[0][0]!r}) contradict; the last one holds",
+                   "set_float32_matmul_precision alone", words[0][1])
+
+
+@check("P2", "tf32-explicit", "steps")
+def unreadable_settings(steps):
+    """torch itself cannot tell whether TF32 is on; on a GPU that has it, float32 matrix products left at full precision."""
+    if steps.get("precision_error"):
+        yield warn("torch cannot tell whether TF32 is on: old and new settings are mixed", "one way only", None,
+                   error=steps.precision_error)
+    elif (steps.get("capability") or [0])[0] >= 8 and not steps.training_autocast() and steps.matmul_precision == "highest":
+        yield note("float32 matrix products are computed at full precision on a GPU with TF32",
+                   "torch.set_float32_matmul_precision('high') if 10 bits of mantissa are enough for this model")

@@ -1,0 +1,249 @@
+"""The word `doctor` of the command line."""
+
+import difflib
+import importlib.util
+import json
+import os
+import sys
+
+from . import after, first_steps, registry, source
+from .facts import Steps
+
+OK, BAD, USAGE, UNREADABLE, CANNOT = 0, 1, 2, 3, 4
+OPTIONS = ("--json", "--static", "--steps", "--seconds", "--twice", "--rules", "--show-output", "--checks")
+HELP = """usage: finitude doctor [options] script.py [args]        before a run
+       finitude doctor [options] -m module [args]
+       finitude doctor [options] RUN|CAPSULE             of what a run left: its directory, a report, a ring, a capsule
+
+Looks for what goes wrong in trainings: at the source, which is parsed and not run; at the first steps, for which the
+script runs in a process of its own that is ended when they are over; at what a run left. docs/doctor.md lists the checks.
+
+options:
+  --json            the findings as JSON
+  --static          only look at the source: nothing is run
+  --steps N         steps of one optimizer to look at (2)
+  --seconds N       time for them (60); what was seen until then counts
+  --twice           run the first steps twice and compare losses and gradients
+  --rules FILE      checks of your own, a Python file (docs/recipes/add-a-check.md); may be given several times
+  --show-output     show on stderr what the script prints in its first steps
+  --checks          list the checks and end
+
+Exit code: 0 no finding is bad, 1 one is, 2 usage, 3 the input cannot be read, 4 it cannot be done here.
+"""
+
+
+class UsageError(Exception):
+    pass
+
+
+class Options:
+    def __init__(self):
+        self.json = self.static = self.twice = self.show_output = self.checks = self.module = False
+        self.steps, self.seconds, self.rules, self.target, self.arguments = 2, 60.0, [], None, []
+
+
+def parse(words):
+    options, words = Options(), list(words)
+    while words and words[0].startswith("-"):
+        word, eq, value = words.pop(0).partition("=")
+        name = word[2:].replace("-", "_")
+        if word == "-m":
+            options.module = True
+            break
+        if word not in OPTIONS:
+            close = difflib.get_close_matches(word, OPTIONS, 1, 0.5)
+            raise UsageError(f"unknown option {word}" + (f"; did you mean {close[0]}?" if close else ""))
+        if word not in ("--steps", "--seconds", "--rules"):
+            if eq:
+                raise UsageError(f"{word} takes no value")
+            setattr(options, name, True)
+            continue
+        if not eq:
+            if not words:
+                raise UsageError(f"{word} needs a value")
+            value = words.pop(0)
+        if word == "--rules":
+            options.rules.append(value)
+            continue
+        try:
+            number = int(value) if word == "--steps" else float(value)
+        except ValueError:
+            number = 0
+        if not 0 < number < 1e6:
+            raise UsageError(f"{word} takes a number above 0, not {value!r}")
+        setattr(options, name, number)
+    if words:
+        options.target, options.arguments = words[0], words[1:]
+    elif not options.checks:
+        raise UsageError("doctor of what? finitude doctor script.py [args], or finitude doctor RUN")
+    return options
+
+
+def _load_rules(paths):
+    for i, path in enumerate(paths):
+        if not os.path.isfile(path):
+            raise source.Unreadable(f"cannot read {path}: No such file or directory")
+        spec = importlib.util.spec_from_file_location(f"finitude_rules_{i}", path)
+        if spec is None:
+            raise UsageError(f"--rules takes a Python file, not {path}")
+        module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as e:
+            raise source.Unreadable(f"cannot load {path}: {type(e).__name__}: {e}") from None
+
+
+def _script_of(options):
+    """The file that runs: of a module without importing it."""
+    if not options.module:
+        path = options.target
+        return os.path.join(path, "__main__.py") if os.path.isdir(path) else path
+    path = os.path.join(os.getcwd(), *options.target.split("."))
+    for found in (path + ".py", os.path.join(path, "__main__.py")):
+        if os.path.isfile(found):
+            return found
+    raise source.Unreadable(f"no file of the module {options.target} below {os.getcwd()}")
+
+
+class Examination:
+    """Runs checks and keeps what they find."""
+
+    def __init__(self):
+        self.findings, self.looked_at, self.not_looked_at, self.trouble = [], [], [], []
+
+    def look(self, kind, subject):
+        if kind not in self.looked_at:
+            self.looked_at.append(kind)
+        for check in registry.all_checks():
+            if check.looks_at != kind:
+                continue
+            try:
+                found = list(check.function(subject) or ())
+            except Exception as e:  # one check that fails leaves the others their say
+                self.trouble.append(f"{check.id} {check.name} failed: {type(e).__name__}: {e}")
+                continue
+            for finding in found:
+                self._enter(check, kind, finding)
+
+    def _enter(self, check, kind, finding):
+        # What the source shows and the first steps confirm is one finding: the one that was seen to happen.
+        for i, (other, seen_in, f) in enumerate(self.findings):
+            if other.id == check.id and seen_in != kind and finding.file and (f.file, f.line) == (finding.file, finding.line):
+                if registry.VERDICTS.index(finding.verdict) <= registry.VERDICTS.index(f.verdict):
+                    self.findings[i] = (check, kind, finding)
+                return
+        self.findings.append((check, kind, finding))
+
+    def sorted(self):
+        order = {c.id: i for i, c in enumerate(registry.all_checks())}
+        return sorted(self.findings, key=lambda f: (registry.VERDICTS.index(f[2].verdict), order[f[0].id]))
+
+    def is_bad(self):
+        return any(f.verdict == "bad" for _, _, f in self.findings)
+
+
+def _document(options, examination):
+    return {
+        "schema": 1, "target": options.target, "looked_at": examination.looked_at, "not_looked_at": examination.not_looked_at,
+        "checks": len({c.id for c in registry.all_checks()}), "trouble": examination.trouble,
+        "findings": [{"check": c.id, "name": c.name, "seen_in": kind, "verdict": f.verdict, "text": f.text, "advice": f.advice,
+                      "file": f.file, "line": f.line, "evidence": f.evidence} for c, kind, f in examination.sorted()],
+    }
+
+
+def _clean(text):
+    """What others wrote, for a terminal."""
+    return "".join(c if c.isprintable() else " " for c in str(text))
+
+
+def _wrapped(text, indent, width):
+    import textwrap
+
+    return textwrap.fill(_clean(text), width, initial_indent=" " * indent, subsequent_indent=" " * indent, break_long_words=False)
+
+
+def _table(examination, width):
+    lines = []
+    for check, kind, f in examination.sorted():
+        place = f"   {os.path.relpath(f.file)}:{f.line}" if f.file else ""
+        lines.append(_clean(f"{f.verdict:<5} {check.id:<4} {check.name}{place}   [{kind}]"))
+        lines.append(_wrapped(f.text, 6, width))
+        if f.advice:
+            lines.append(_wrapped("-> " + f.advice, 6, width))
+    counts = {v: sum(1 for _, _, f in examination.findings if f.verdict == v) for v in registry.VERDICTS}
+    checks = len({c.id for c in registry.all_checks() if c.looks_at in examination.looked_at})
+    told = ", ".join(f"{n} {v}" for v, n in counts.items() if n) or "nothing found"
+    short = "".join(f"; not seen: {one['what']}" for one in examination.not_looked_at if one["what"] != "source")
+    lines.append(f"{checks} checks of {' and '.join(examination.looked_at)}: {told}{short}")
+    return "\n".join(lines) + "\n"
+
+
+def _examine_script(options, examination):
+    """Exit code where the first steps could not be seen, else None."""
+    path = _script_of(options)
+    examination.look("source", read := source.read(path))
+    examination.not_looked_at += [{"what": "source", "why": why} for why in read.left_out]
+    if options.static:
+        return None
+    try:
+        seen, words = [], ""
+        for _ in range(2 if options.twice else 1):
+            facts, words = first_steps.run(options.target, options.module, options.arguments, options.steps, options.seconds,
+                                           options.show_output)
+            seen.append(facts)
+    except first_steps.CannotRun as e:
+        examination.not_looked_at.append({"what": "steps", "why": str(e)})
+        return CANNOT
+    steps = Steps(seen[0], Steps(seen[1]) if options.twice else None)
+    examination.look("steps", steps)
+    examination.trouble += steps.trouble
+    if steps.ended == "steps" or steps.steps and steps.ended == "finished":
+        return None
+    why = {"raised": f"the script raised {steps.error}", "finished": "the script ended",
+           "time": f"{options.seconds:g} s were over (--seconds)"}.get(steps.ended, "the process of the script was ended")
+    so_far = f"{len(steps.steps)} optimizer steps" if steps.steps else "any optimizer step"
+    examination.not_looked_at.append({"what": "steps", "why": f"{why} {'after' if steps.steps else 'before'} {so_far}"})
+    if steps.ended == "raised" and not options.show_output:
+        sys.stderr.write("".join(_clean(line) + "\n" for line in words.splitlines()[-12:]))
+    return CANNOT
+
+
+def main(words):
+    """Returns the exit code."""
+    try:
+        options = parse(words)
+        _load_rules(options.rules)
+        if options.checks:
+            sys.stdout.write("".join(f"{c.id:<4} {c.name:<22} {c.looks_at:<7} {c.text}\n" for c in registry.all_checks()))
+            return OK
+        examination, lacking = Examination(), None
+        if not options.module and not os.path.exists(options.target):
+            raise source.Unreadable(f"cannot read {options.target}: No such file or directory")
+        if not options.module and after.is_left_by_a_run(options.target):
+            for run in after.read(options.target):
+                examination.look("run", run)
+                if run.killed:
+                    examination.not_looked_at.append({"what": "report", "why": f"{run.directory or '.'} has none: the run goes on, or was "
+                                                      "killed (out of memory and a full disk look like that)"})
+        else:
+            lacking = _examine_script(options, examination)
+    except UsageError as e:
+        sys.stderr.write(f"finitude doctor: {e}\n(finitude doctor --help shows the options)\n")
+        return USAGE
+    except (source.Unreadable, after.Unreadable) as e:
+        sys.stderr.write(f"finitude doctor: {_clean(e)}\n")
+        return UNREADABLE
+    except ImportError as e:
+        sys.stderr.write(f"finitude doctor: the engine that reads runs cannot be loaded here: {_clean(e)}\n")
+        return CANNOT
+    if options.json:
+        from ..plain_json import safe
+
+        sys.stdout.write(json.dumps(safe(_document(options, examination)), indent=1, allow_nan=False) + "\n")
+    else:
+        sys.stdout.write(_table(examination, 100))
+    for one in examination.not_looked_at:
+        sys.stderr.write(f"finitude doctor: not seen: {one['what']}: {_clean(one['why'])}\n")
+    for one in examination.trouble:
+        sys.stderr.write(f"finitude doctor: {_clean(one)}\n")
+    return BAD if examination.is_bad() else lacking or OK
