@@ -12,6 +12,8 @@ WORDS = {
     "replay": "compute a captured step again and compare every bit: finitude replay CAPSULE [options]",
     "diff": "say where two captured or traced steps part: finitude diff A B [--json] [--threads N] [--allow NAMESPACE] [--memory-mb N]",
     "doctor": "look for what goes wrong, in a script before it runs or in what a run left: finitude doctor SCRIPT|RUN|CAPSULE",
+    "pack": "put a capsule into one file: finitude pack CAPSULE [FILE]",
+    "unpack": "make the folder of a packed capsule again: finitude unpack FILE [FOLDER] [--max-mb N]",
     "dump": "print every op of a traced report as JSON lines: finitude dump FILE",
     "list": "list the reports of a runs directory: finitude list [DIR]",
     "completion": "print shell completion: finitude completion bash",
@@ -21,7 +23,7 @@ HELP = """usage: finitude run [options] script.py [args]
        finitude run [options] -m module [args]
        finitude run [options] torchrun|accelerate|python|... [args]
        finitude report FILE|DIR    finitude replay CAPSULE    finitude diff A B
-       finitude dump FILE    finitude list [DIR]
+       finitude pack CAPSULE    finitude unpack FILE    finitude dump FILE    finitude list [DIR]
        finitude doctor [options] script.py [args]    finitude doctor RUN|CAPSULE
 
 A flight recorder for PyTorch training. `run` watches an ordinary script; when a step goes NaN or Inf it is stopped
@@ -84,7 +86,7 @@ def main(argv=None):
         if word.endswith(".py") or os.path.isfile(word):
             return _usage(f"unknown word {word!r}; to watch a script: finitude run {word}")
         return _usage(f"unknown word {word!r}{_near(word, WORDS)}")
-    if rest and rest[0] in ("-h", "--help") and word not in ("replay", "diff"):
+    if rest and rest[0] in ("-h", "--help") and word not in ("replay", "diff", "pack", "unpack"):
         if word == "doctor":
             from .doctor.command import HELP as text
         else:
@@ -93,6 +95,10 @@ def main(argv=None):
         return 0
     if word == "run":
         return _run(rest)
+    if word in ("pack", "unpack"):
+        from . import pack
+
+        return pack.command(word, rest)
     from . import offline
 
     return getattr(offline, word)(rest)

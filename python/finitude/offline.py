@@ -148,9 +148,15 @@ def replay(rest):
     """In this process, which has what Python registered; the program finitude-replay needs neither Python nor us."""
     import torch  # the engine's libraries
 
-    from . import _native
+    from . import _native, pack
 
-    code, out, err, stopped = _native.replay_command(["--help"] if "-h" in rest or "--help" in rest else rest)
+    try:
+        with pack.unpacked(rest) as (words, told):
+            code, out, err, stopped = _native.replay_command(["--help"] if "-h" in rest or "--help" in rest else words)
+            out, err = told(out), told(err)
+    except pack.Refused as e:
+        sys.stderr.write(f"finitude: {e}\n")
+        return EXIT_INPUT
     sys.stdout.write(out)
     sys.stdout.flush()
     if err:
@@ -203,9 +209,15 @@ def diff(rest):
         return EXIT_USAGE
     import torch  # noqa: F401  the engine's libraries
 
-    from . import _native
+    from . import _native, pack
 
-    code, why, document = _native.compare(*paths, namespaces, threads, memory << 20)
+    try:
+        with pack.unpacked(paths) as (folders, told):
+            code, why, document = _native.compare(*folders, namespaces, threads, memory << 20)
+            why, document = told(why), told(document)
+    except pack.Refused as e:
+        sys.stderr.write(f"finitude: {e}\n")
+        return EXIT_INPUT
     if why:
         sys.stderr.write(f"finitude: {why}\n")
     elif as_json:

@@ -1,0 +1,177 @@
+"""A capsule as one file: what comes back is what was put in, and what is no packed capsule leaves nothing behind."""
+
+import io
+import json
+import os
+import random
+import stat
+import zipfile
+
+import pytest
+
+import helpers
+from finitude import pack
+
+TAPE, TENSORS = b"tape " * 500, os.urandom(3000)
+
+
+def about(**sizes):
+    files = {name.replace("_", "."): {"bytes": size, "checksum": "0" * 16} for name, size in sizes.items()}
+    return json.dumps({"kind": "finitude capsule", "schema": 1, "files": files}).encode()
+
+
+GOOD = {"capsule.json": about(tape_bin=len(TAPE), tensors_safetensors=len(TENSORS)), "tape.bin": TAPE, "tensors.safetensors": TENSORS}
+
+
+def folder_of(path, files):
+    path.mkdir()
+    for name, data in files.items():
+        (path / name).write_bytes(data)
+    return path
+
+
+def archive_of(entries):
+    """entries: (name or ZipInfo, bytes)."""
+    stored = io.BytesIO()
+    with zipfile.ZipFile(stored, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in entries:
+            archive.writestr(name, data)
+    return stored.getvalue()
+
+
+def test_what_comes_back_is_what_was_put_in(tmp_path):
+    folder = folder_of(tmp_path / "step-1 \u00fc", GOOD)
+    (folder / "notes of mine.txt").write_text("not part of it")
+    packed = tmp_path / "a.zip"
+    pack.pack(str(folder), str(packed))
+    assert pack.is_packed(packed)
+    pack.unpack(str(packed), str(tmp_path / "back"))
+    assert {p.name: p.read_bytes() for p in (tmp_path / "back").iterdir()} == GOOD
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["step-1 \u00fc", "a.zip", "back"])
+
+
+@pytest.mark.parametrize("change", ["no tape", "another size", "a link", "no json", "json of something else", "a file too many"])
+def test_what_is_not_the_folder_of_a_capsule_is_not_packed(tmp_path, change):
+    folder = folder_of(tmp_path / "step-1", GOOD)
+    if change == "no tape":
+        (folder / "tape.bin").unlink()
+    elif change == "another size":
+        (folder / "tape.bin").write_bytes(TAPE + b"x")
+    elif change == "a link":
+        (folder / "tape.bin").unlink()
+        (tmp_path / "elsewhere").write_bytes(TAPE)
+        (folder / "tape.bin").symlink_to(tmp_path / "elsewhere")
+    elif change == "no json":
+        (folder / "capsule.json").unlink()
+    elif change == "json of something else":
+        (folder / "capsule.json").write_text('{"kind": "finitude capsule", "files": []}')
+    else:
+        (folder / "capsule.json").write_bytes(about(tape_bin=len(TAPE), **{"../x": 1}))
+    with pytest.raises(pack.Refused):
+        pack.pack(str(folder), str(tmp_path / "a.zip"))
+    assert not [p for p in tmp_path.iterdir() if "a.zip" in p.name]
+
+
+def link():
+    info = zipfile.ZipInfo("tape.bin")
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return info
+
+
+ITEMS = tuple(GOOD.items())
+HOSTILE = {
+    "a path upwards": (*ITEMS, ("../tape.bin", b"x")),
+    "an absolute path": (*ITEMS, ("/tmp/tape.bin", b"x")),
+    "a folder": (*ITEMS, ("sub/", b"")),
+    "a link": ((*ITEMS[0],), (link(), b"/etc/passwd"), ITEMS[2]),
+    "twice the same": (*ITEMS, ITEMS[1]),
+    "a bomb": (ITEMS[0], ("tape.bin", b"\0" * (8 << 20)), ITEMS[2]),
+    "a bomb that says so": (("capsule.json", about(tape_bin=8 << 20)), ("tape.bin", b"\0" * (8 << 20))),
+    "a part": (ITEMS[0], ("tape.bin", TAPE[:-1]), ITEMS[2]),
+    "a file that is not listed": (("capsule.json", about(tape_bin=len(TAPE))), *ITEMS[1:]),
+    "no json": ITEMS[1:],
+    "deep json": (("capsule.json", b"[" * 100_000), *ITEMS[1:]),
+    "sizes that are no numbers": (("capsule.json", about(tape_bin="3", tensors_safetensors=True)), *ITEMS[1:]),
+    "another json": (("capsule.json", b'{"files": {"tape.bin": {"bytes": 1}}}'), *ITEMS[1:]),
+}
+
+
+@pytest.mark.parametrize("entries", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_archive_from_elsewhere_is_refused_and_leaves_nothing(tmp_path, entries):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.zip").write_bytes(archive_of(entries))
+    with pytest.raises(pack.Refused):
+        pack.unpack(str(tmp_path / "in" / "a.zip"), str(tmp_path / "in" / "out"), most=1 << 20)
+    assert [p.name for p in tmp_path.rglob("*")] == ["in", "a.zip"]
+
+
+def test_damaged_archives_are_refused_or_come_out_as_they_were(tmp_path):
+    """Any byte may have any value: nothing else is raised, nothing stays, and nothing false comes out unnoticed by zip's sums."""
+    random.seed(5)
+    good, wrong = archive_of(ITEMS), 0
+    for _ in range(1500):
+        data = bytearray(good)
+        for _ in range(random.choice((1, 1, 3))):
+            if random.random() < 0.1:
+                del data[random.randrange(1, len(data)):]
+            else:
+                data[random.randrange(len(data))] = random.randrange(256)
+        (tmp_path / "a.zip").write_bytes(data)
+        try:
+            pack.unpack(str(tmp_path / "a.zip"), str(tmp_path / "out"))
+        except pack.Refused:
+            wrong += 1
+        else:
+            assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()} == GOOD
+            for path in (tmp_path / "out").iterdir():
+                path.unlink()
+            (tmp_path / "out").rmdir()
+        assert [p.name for p in tmp_path.iterdir()] == ["a.zip"]
+    assert wrong > 1000
+
+
+def test_a_folder_that_is_there_is_not_touched(tmp_path):
+    (tmp_path / "a.zip").write_bytes(archive_of(ITEMS))
+    (tmp_path / "out").mkdir()
+    with pytest.raises(pack.Refused, match="is there already"):
+        pack.unpack(str(tmp_path / "a.zip"), str(tmp_path / "out"))
+
+
+SCRIPT = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(4):
+    x = torch.rand(3, 4)
+    loss = (model(x) / (0.0 if i == 2 else 1.0)).sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_a_packed_capsule_is_replayed_and_compared_as_it_is(tmp_path):
+    folder = helpers.run(tmp_path, SCRIPT).the_alarm()["capsule"]
+    made = helpers.finitude(tmp_path, "pack", folder, "bad step.zip")
+    assert (made.code, made.out) == (0, "bad step.zip\n"), made.told()
+    again = helpers.finitude(tmp_path, "replay", "bad step.zip")
+    assert again.code == 0 and again.out.startswith("identical"), again.told()
+    assert helpers.finitude(tmp_path, "diff", folder, "bad step.zip").code == 0
+    made = helpers.finitude(tmp_path, "unpack", "bad step.zip")
+    assert (made.code, made.out) == (0, "bad step\n") and (tmp_path / "bad step" / "tape.bin").is_file(), made.told()
+    assert helpers.finitude(tmp_path, "replay", "bad step").code == 0
+
+
+@pytest.mark.parametrize(("words", "code"), [
+    (["pack"], 2), (["pack", "a", "b", "c"], 2), (["pack", "--fast", "a"], 2), (["pack", "not-there"], 3),
+    (["unpack", "not-there.zip"], 3), (["unpack", "train.py"], 3), (["unpack", "a.zip", "--max-mb", "many"], 2),
+    (["replay", "bad.zip"], 3),
+])
+def test_what_cannot_be_done_is_told(tmp_path, words, code):
+    (tmp_path / "train.py").write_text("pass\n")
+    (tmp_path / "bad.zip").write_bytes(archive_of(HOSTILE["a path upwards"]))
+    got = helpers.finitude(tmp_path, *words)
+    assert got.code == code and got.err and "Traceback" not in got.err, got.told()
+    assert len(words) == 1 or any(word in got.err for word in words[1:]), got.err
