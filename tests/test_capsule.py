@@ -7,6 +7,7 @@ import shutil
 import subprocess
 
 import pytest
+import torch  # noqa: F401  its libraries
 
 import helpers
 from finitude import _native, capsule
