@@ -155,7 +155,7 @@ def test_python_with_options_is_watched_and_explained(tmp_path):
     assert "loss * NAN" in alarm["births"][0]["source"]
     assert got.err.count("finitude: step 4 stopped") == 1 and got.err.splitlines()[-1].startswith("finitude: 5 steps watched")
     (name, files), = made(tmp_path).items()
-    assert name.startswith("pid-") and files == ["report.html", "report.json", "steps.ring"]
+    assert name.startswith("pid-") and files == ["report.html", "report.json", "step-000004", "steps.ring"]
 
 
 @pytest.mark.slow

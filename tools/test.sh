@@ -18,15 +18,16 @@ run_ctest() {
   return "${PIPESTATUS[0]}"
 }
 
-# pytest NAME LABEL_EXPRESSION: one process for each core, and the tests of a file in one of them, with what they share. Exit
-# code 5 means that no test carries the label.
+# pytest NAME LABEL_EXPRESSION [DISTRIBUTION]: one process for each core; loadscope keeps the tests of a file in one of them, with
+# what they share. Exit code 5 means that no test carries the label.
 run_pytest() {
-  "$venv/bin/python" -m pytest -q -rs --durations=5 -n "$(nproc)" --dist loadscope -m "$2" --junitxml "$results/pytest-$1.xml"
+  "$venv/bin/python" -m pytest -q -rs --durations=5 -n "$(nproc)" --dist "${3:-loadscope}" -m "$2" \
+    --junitxml "$results/pytest-$1.xml"
 }
 
 run_slow() {
   local rc=0
-  run_pytest slow slow || rc=$?
+  run_pytest slow slow worksteal || rc=$?  # few, long, and with little in common
   [ "$rc" -eq 5 ] || return "$rc"
 }
 
