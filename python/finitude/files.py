@@ -32,6 +32,12 @@ LOGGERS = [
 ]
 
 
+def logger_classes():
+    """Those of LOGGERS whose modules the program has loaded."""
+    loaded = [getattr(sys.modules.get(module), name, None) for module, name, _ in LOGGERS]
+    return tuple(kind for kind in loaded if isinstance(kind, type))
+
+
 def _text_files():
     """{descriptor: the files on it}: text, or bytes without a buffer; written only, of no other layer's making."""
     found, shared, raw, buffered = {}, set(), [], set()

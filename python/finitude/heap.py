@@ -16,6 +16,7 @@ import torch
 
 from . import _native, notebook
 from ._places import is_library
+from .files import logger_classes
 
 MAX_OBJECTS, MAX_ELEMENTS = 20_000, 2_000_000
 MAX_BYTES = 256 << 20  # of tensors; what is beyond is watched by a checksum, and named if it was written twice
@@ -43,6 +44,7 @@ class Ledger:
         self._generators = []                  # the same, for random numbers of the program's own and numpy's arrays
         self._seen = {id(x) for x in (*owned, *left_alone)}
         self._kept = [*owned, *left_alone]     # ids are those of living objects
+        self._loggers = logger_classes()        # held by what they are told; what they are made of is theirs
         self._elements = self._bytes = 0
         if (shell := notebook.shell()) is not None:  # its names are among those of the cells
             self._seen.add(id(shell))
@@ -71,7 +73,7 @@ class Ledger:
         todo.extend((v, k) for k, v in names.items())
 
     def _look(self, it, name, todo):
-        if isinstance(it, PLAIN) or id(it) in self._seen:
+        if isinstance(it, PLAIN) or id(it) in self._seen or isinstance(it, self._loggers):
             return
         self._seen.add(id(it))
         self._kept.append(it)
