@@ -366,7 +366,7 @@ void FrameMemory::put(const FrameState& state, RawFrame* frame, std::vector<std:
     if (state.stack[i].object == nullptr || is_exit_slot) continue;
     PyObject* object = put_value(state.stack[i], stack[i], &lost);
     if (object != nullptr) put_slot(&stack[i], object);
-    shorten(object, state.stack[i].size);
+    if (i + 1 < state.stack.size() && state.stack[i + 1].iterator >= 0) shorten(object, state.stack[i].size);
   }
   for (int i = 0; i < state.info->fast_count; ++i) {
     PyObject** variable = variable_at(frame, state.info->code, i);

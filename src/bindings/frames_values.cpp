@@ -306,7 +306,6 @@ PyObject* recall(const Value& value, PyObject* live) {
 
 void shorten(PyObject* list, Py_ssize_t size) {
   if (list == nullptr || !PyList_CheckExact(list) || size < 0 || PyList_GET_SIZE(list) <= size) return;
-  if (Py_REFCNT(list) > 1) return;  // a list of the program's, whose method is about to be called
   if (PyList_SetSlice(list, size, PyList_GET_SIZE(list), nullptr) != 0) PyErr_Clear();
 }
 

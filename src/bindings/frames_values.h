@@ -105,7 +105,8 @@ class Keeper {
 // container that could not be referenced is recognised only there.
 PyObject* recall(const Value& value, PyObject* live);
 
-// A list (a comprehension's lies nowhere but on the stack) as long as it was: what was added to it is added again.
+// A list as long as it was: what was added to it is added again. Of a comprehension's, which lies nowhere but on the stack, just
+// below its iterator; one below something else is the program's, and about to have a method called.
 void shorten(PyObject* list, Py_ssize_t size);
 
 }  // namespace finitude::bindings
