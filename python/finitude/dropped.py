@@ -19,9 +19,7 @@ def begin(session, optimizer, window):
     if rewind.try_trace(session, optimizer, alarm, []) or recall.explain(session, optimizer, alarm):
         end(session, alarm, True)
         return False
-    _, jumps, _ = _native.rewind_way(optimizer, 0)
-    # What another optimizer did meanwhile is not taken back for an advisory.
-    if not jumps and not ranks.several() and not session.units.of_framework() and rewind.begin(session, optimizer, alarm, []):
+    if not ranks.several() and not session.units.of_framework() and rewind.begin(session, optimizer, alarm, []):
         return True
     end(session, alarm, False)
     return False

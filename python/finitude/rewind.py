@@ -57,6 +57,8 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote):
     """(have the ranks voted, why the window does not run again or "")."""
     why, jumps, over = _native.rewind_way(optimizer, tries)
     way = "jump" if jumps else "rewind"
+    if why is None and jumps and "advisory" in alarm:
+        why = "what another optimizer has done since is not undone for a step that the script itself left out"
     if why is None and (own := discover.unwatched_generators(session.generators)):
         why = f"the program draws from a generator of its own ({', '.join(own[:3])})"
     if why is not None:

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "bindings/live_torch.h"
+#include "observe/no_warnings_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 
@@ -143,11 +144,6 @@ at::Scalar read_element(const at::Tensor& self) {
   return value;
 }
 
-// torch warns once of any kernel that is replaced.
-class Silent : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
-
 // Also one that the program has let go of since: a function that trained has returned.
 const OptimizerEntry* owner_of(const CheckedLoss& loss) {
   const auto& owner = live().owner;
@@ -232,8 +228,7 @@ void watch_checks(bool on) {
   if (on == !c.stand_ins.empty()) return;
   c.stand_ins.clear();
   if (!on) return;
-  Silent silent;
-  const c10::WarningUtils::WarningHandlerGuard guard(&silent);
+  const observe::NoWarnings no_warnings;  // torch warns once of any kernel that is replaced
   auto library = std::make_unique<torch::Library>(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
   library->impl("eq.Tensor", TORCH_FN(eq));
   library->impl("ne.Tensor", TORCH_FN(ne));

@@ -17,7 +17,7 @@ TEST(TapeNotes, ComeBackAsTheyWere) {
   ASSERT_EQ(read_tape(file, &tape).why(), "");
   EXPECT_EQ(write_tape(tape), file);
   ASSERT_EQ(tape.places.size(), 2u);
-  EXPECT_EQ(tape.places[0].file, "/home/me/train.py");
+  EXPECT_EQ(tape.places[0].file, "/project/train.py");
   EXPECT_EQ(tape.places[0].line, 12u);
   EXPECT_EQ(tape.places[0].source, "loss = (w * 3).sum()");
   EXPECT_EQ(tape.entries[0].place, kNoPlace);

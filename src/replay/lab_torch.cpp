@@ -9,6 +9,7 @@
 
 #include <cmath>
 
+#include "observe/no_warnings_torch.h"
 #include "observe/tensor_view_torch.h"
 
 namespace finitude::replay {
@@ -52,12 +53,6 @@ at::Tensor drop_rows(const at::Tensor& t, std::int64_t rows, const std::vector<s
   return t.index_select(0, at::tensor(keep, at::kLong));
 }
 
-// An experiment may warn where the step did not (a variance of one value): nobody is to read that.
-class Silent : public c10::WarningHandler {
- public:
-  void process(const c10::Warning&) override {}
-};
-
 }  // namespace
 
 Trial TorchLab::run(record::OpId op, const Variant& variant) {
@@ -69,8 +64,7 @@ Trial TorchLab::run(record::OpId op, const Variant& variant) {
   }
   try {
     at::DisableRecordFunctionGuard unobserved;
-    Silent silent;
-    c10::WarningUtils::WarningHandlerGuard no_warnings(&silent);
+    const observe::NoWarnings no_warnings;  // it may warn where the step did not, of a variance of one value
     at::NoGradGuard no_grad;
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     at::AutoDispatchBelowADInplaceOrView below;

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "observe/generator_state_torch.h"
+#include "observe/no_warnings_torch.h"
 #include "observe/settings_torch.h"
 #include "observe/tape_values_torch.h"
 #include "replay/tape_memory_torch.h"
@@ -25,12 +26,6 @@ using capture::Entry;
 using capture::Tape;
 
 constexpr std::uint32_t kMaxGenerators = 4096;
-
-// A step may have warned when it ran; nobody is to read that again.
-class Silent : public c10::WarningHandler {
- public:
-  void process(const c10::Warning&) override {}
-};
 
 // Operators that reach outside the process, or take an address for granted.
 bool reaches_out(const std::string& name) {
@@ -75,8 +70,7 @@ class Player {
     find_operators();
     if (!played_.missing.empty()) return std::move(played_);
     const at::DisableRecordFunctionGuard unobserved;
-    Silent silent;
-    const c10::WarningUtils::WarningHandlerGuard no_warnings(&silent);
+    const observe::NoWarnings no_warnings;  // the step may have warned when it ran
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const at::AutoDispatchBelowADInplaceOrView below;
     const at::AutoGradMode grad_mode_before(at::GradMode::is_enabled());

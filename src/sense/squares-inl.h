@@ -17,26 +17,16 @@ namespace finitude::sense::HWY_NAMESPACE {
 
 // What a kernel knows of a format. kSquares: whether squares are summed at all; a benchmark leaves them out
 // to see what they cost.
-struct Float64Lanes {
-  using U = std::uint64_t;
-  static constexpr BitFormat kFormat = kFloat64Format;
+template <class Unsigned, const BitFormat& kBits>
+struct FormatLanes {
+  using U = Unsigned;
+  static constexpr BitFormat kFormat = kBits;
   static constexpr bool kSquares = true;
 };
-struct Float32Lanes {
-  using U = std::uint32_t;
-  static constexpr BitFormat kFormat = kFloat32Format;
-  static constexpr bool kSquares = true;
-};
-struct Float16Lanes {
-  using U = std::uint16_t;
-  static constexpr BitFormat kFormat = kFloat16Format;
-  static constexpr bool kSquares = true;
-};
-struct BFloat16Lanes {
-  using U = std::uint16_t;
-  static constexpr BitFormat kFormat = kBFloat16Format;
-  static constexpr bool kSquares = true;
-};
+using Float64Lanes = FormatLanes<std::uint64_t, kFloat64Format>;
+using Float32Lanes = FormatLanes<std::uint32_t, kFloat32Format>;
+using Float16Lanes = FormatLanes<std::uint16_t, kFloat16Format>;
+using BFloat16Lanes = FormatLanes<std::uint16_t, kBFloat16Format>;
 
 // The lanes that hold a finite value, by bits.
 template <class F, class D>

@@ -6,7 +6,7 @@ from ..registry import check, note, warn
 
 NAMES = ("torch.autograd.set_detect_anomaly", "torch.autograd.detect_anomaly", "torch.autograd.anomaly_mode.set_detect_anomaly",
          "torch.autograd.anomaly_mode.detect_anomaly")
-TESTS = ("isnan", "isfinite", "isinf")
+PREDICATES = ("isnan", "isfinite", "isinf")
 
 
 @check("P9", "anomaly-mode-left-on", "source")
@@ -22,7 +22,7 @@ def left_on(source):
         hook = call.argument("hook", 0)
         if isinstance(hook, ast.Name):
             hook = next((n for n in ast.walk(call.file.tree) if isinstance(n, ast.FunctionDef) and n.name == hook.id), None)
-        if hook is not None and any(isinstance(n, ast.Attribute) and n.attr in TESTS for n in ast.walk(hook)):
+        if hook is not None and any(isinstance(n, ast.Attribute) and n.attr in PREDICATES for n in ast.walk(hook)):
             yield note("a forward hook tests for NaN: it sees what modules return, neither functional calls between them nor backward, "
                        "and waits for the device each time", "finitude run sees every operation of a bad step", call.at)
 
