@@ -194,6 +194,7 @@ def overhead(spec, job, folder):
     # The meter reads a clock some twenty times a step: part of the paired runs only where nobody could tell.
     has_meter = finitude.has_meter() and spec.get("meter", True)
     in_pairs = has_meter and ns > 5e6
+    extra["long"] = ns > 20e6
     arms = {"off": arms_of.Off(), "control": arms_of.Off(), "on": arms_of.On(finitude, metered=in_pairs, **extra)}
     metered = arms["on"] if in_pairs else None
     if job.second is not None:
