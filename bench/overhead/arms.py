@@ -151,18 +151,34 @@ class On(Arm):
         self.finitude.off()
 
 
-class Armed(On):
+class Traced(On):
+    """What a step's trace does, in ops and bytes, beside how long it takes."""
+
+    def __init__(self, finitude, **options):
+        super().__init__(finitude, **options)
+        self.effort = []     # of each stretch, the steps that warm up left out
+
+    def timed(self):
+        self.begun = self.finitude.native.trace_effort()
+
+    def stopped(self):
+        self.effort.append([now - then for then, now in zip(self.begun, self.finitude.native.trace_effort())])
+
+
+class Armed(Traced):
     """One step under the full trace up to where the optimizer would step: there the second run of a bad step ends."""
 
     steps = 1
 
     def timed(self):
+        super().timed()
         self.finitude.native.trace_start()
 
     def check_gradients(self):
         self.finitude.native.trace_stop()
 
     def stopped(self):
+        super().stopped()
         self.finitude.native.trace_clear()
 
 

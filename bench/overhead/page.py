@@ -182,6 +182,27 @@ def _traced_verdicts(columns):
     return out
 
 
+def _why_traced(traced, columns):
+    """What the traces beyond the goal read and copy, and how fast: beside the plain reads of kernels.md."""
+    rows = []
+    for kind, threads, arm, e, state in traced:
+        r = next(r for r in columns if (MODEL_TEXT[r["spec"]["kind"]], r["spec"]["threads"]) == (kind, threads))
+        if state == "holds" or arm not in r.get("effort", {}):
+            continue
+        ops, read, copied = r["effort"][arm]
+        step = statistics.median(r["cpu"]["off"])
+        more = statistics.median(r["cpu"][arm]) - step
+        rows.append([kind, str(threads), "`--level trace`" if arm == "trace" else "an armed step", f"{e.value:.2f}", f"{step / 1e6:.3g}",
+                     f"{more / 1e6:.3g}", f"{ops:.0f}", f"{read / 1e6:.0f}", f"{copied / 1e6:.0f}", f"{(read + 2 * copied) / more:.0f}"])
+    if not rows:
+        return []
+    return ["A trace reads what each operation made, once, and copies what an operation is about to overwrite, so that the operation can "
+            "be tried again if its result is bad. A step that does little work per byte (the optimizer's operations most of "
+            "all: each reads and writes every parameter) pays for that with the same memory traffic once more. "
+            "[kernels](kernels.md) has what this machine reads at best.", ""] + _table(
+        ("model", "threads", "what", "times", "step, ms", "more, ms", "ops", "read, MB", "copied, MB", "GB/s (a copy counts twice)"), rows)
+
+
 def _why(cells, fixed, results):
     """What the missed shares and times consist of, by the pieces."""
     cold = [r["cold_page_ns"] for n, r in results.items() if n.startswith("tiny-") and r.get("cold_page_ns")]
@@ -341,7 +362,9 @@ def write(results, failed, names, facts, mode):
     for name, why in sorted(failed.items()):
         out.append(f"Cell {name} failed: {why}")
         missed.append(f"{name} failed: {why}")
-    out += _why(cells, fixed_missed, results)
+    why = _why(cells, fixed_missed, results)
+    traced_why = _why_traced(traced, compare[1][3] + compare[2][3])
+    out += why + ((["## Why not", ""] if not why else []) + traced_why if traced_why else [])
     if absent:
         out.append(f"Not measured in this run: {', '.join(absent)}.")
     switched_off = [n for n, r in results.items() if (r.get("watched") or {}).get("failure") or (r.get("watched") or {}).get("alarms")]

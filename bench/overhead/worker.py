@@ -217,7 +217,7 @@ def compare(spec, job, folder):
     warm_up(job, seconds=0)
     finitude.off()
     arms = {"off": arms_of.Off(), "control": arms_of.Off(), "on": arms_of.On(finitude),
-            "trace": arms_of.On(finitude, trace=True), "armed": arms_of.Armed(finitude)}
+            "trace": arms_of.Traced(finitude, trace=True), "armed": arms_of.Armed(finitude)}
     missing = {}
     for name, (_, make) in contenders.IN_PROCESS.items():
         missing[name] = contenders.why_not(name)
@@ -230,6 +230,8 @@ def compare(spec, job, folder):
                 arms.pop(name, None)
     result = _measured(spec, job, finitude, arms, ns, None)
     result["missing"] = {name: why for name, why in missing.items() if why}
+    result["effort"] = {name: [statistics.median(column) / (arms[name].steps or result["steps"]) for column in zip(*arms[name].effort)]
+                        for name in ("trace", "armed")}
     return result
 
 

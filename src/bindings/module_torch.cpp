@@ -23,6 +23,7 @@
 #include "bindings/written_torch.h"
 #include "explain/explain.h"
 #include "locate/slice.h"
+#include "observe/effort.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 #include "replay/lab_torch.h"
@@ -407,6 +408,10 @@ PYBIND11_MODULE(_native, m) {
   m.def("trace_start", [] { observe::Tracer::get().start(&places()); });
   m.def("trace_stop", [] { observe::Tracer::get().stop(); observe::Tracer::thread_phase() = record::Phase::kForward; });
   m.def("trace_clear", [] { observe::Tracer::get().clear(); });
+  m.def("trace_effort", [] {  // (ops, bytes read, bytes copied) of all traces of this process
+    const observe::Effort& e = observe::effort();
+    return std::make_tuple(e.ops.load(), e.read_bytes.load(), e.copied_bytes.load());
+  });
   m.def("trace_on", [] { return observe::Tracer::get().on(); });
   m.def("trace_name", [](const at::Tensor& t, const std::string& origin, const std::string& name) {
     observe::Tracer::get().name_storage(*t.unsafeGetTensorImpl(), origin_of(origin), name);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 
+#include "observe/effort.h"
 #include "observe/spare_blocks.h"
 #include "observe/tensor_view_torch.h"
 
@@ -43,6 +44,7 @@ at::Tensor raw_copy(const at::Tensor& t, const TensorView& v) {
   const auto span = static_cast<std::size_t>(v.end - v.begin);
   auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<std::int64_t>(span),
                                                        memory_for(span), nullptr, false);
+  count(&effort().copied_bytes, v.end - v.begin);
   if (span != 0) std::memcpy(storage->mutable_data(), v.data, span);
   at::Tensor copy = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
                                                              c10::DispatchKeySet(c10::DispatchKey::CPU), t.dtype());

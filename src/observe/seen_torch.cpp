@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "observe/effort.h"
 #include "observe/tensor_view_torch.h"
 
 namespace finitude::observe {
@@ -41,6 +42,7 @@ record::SeenTensor Eye::see(const c10::TensorImpl& impl, Look look, bool* from_m
       if (from_memory != nullptr) *from_memory = true;
     } else {
       use.health = full(v);
+      count(&effort().read_bytes, v.numel * item_bytes);
       // Kernels fill what an op inside of them has allocated: an earlier look at it is void.
       if (look == Look::kFresh && generation_ != 0) known_.written(v.storage, v.begin, v.end);
       if (one_region) known_.put(generation_, region, use.health);
@@ -62,6 +64,7 @@ record::SeenTensor Eye::see(const c10::TensorImpl& impl, Look look, bool* from_m
 }
 
 sense::Health Written::health_now() const noexcept {
+  count(&effort().read_bytes, input.use.end - input.use.begin);
   return sense::full_scan_strided(data, sizes.data(), strides.data(), static_cast<int>(sizes.size()), dtype);
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "observe/call_copy_torch.h"
+#include "observe/effort.h"
 #include "observe/op_info_torch.h"
 
 namespace finitude::observe {
@@ -311,6 +312,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     // A custom Function: its node gets the sequence number that is next now; no op output shows it.
     begun.makes = node_key(at::RecordFunction::currentThreadId(), static_cast<std::uint64_t>(fn.seqNr()));
   }
+  count(&effort().ops, 1);
   context->token = sink_.begin(std::move(begun));
   if (!context->token || context->token.generation != open_generation) return nullptr;
   open_ops.push_back(context->token.op);
