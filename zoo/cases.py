@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
+SETS = {"zoo": "the zoo", "acceptance": "acceptance scenarios", "idiom": "false-alarm idioms", "twin": "their twins",
+        "own-before": "own, written before", "own-after": "own, written after"}
 
 
 @dataclass
@@ -14,6 +16,11 @@ class Case:
     script: Path
     expected: dict
     lines: frozenset       # lines of the birth statement (of train.py, or of its variant)
+
+    @property
+    def set(self):
+        """Which collection the case belongs to; see SETS."""
+        return self.expected.get("set", "zoo")
 
     @property
     def positive(self):
@@ -64,6 +71,12 @@ def load(root=ROOT):
 
     def order(case):
         digits = "".join(c for c in case.id[1:] if c.isdigit())
-        return not case.positive, int(digits or 0), case.slug
+        return not case.positive, list(SETS).index(case.set), int(digits or 0), case.slug
 
     return sorted(found, key=order)
+
+
+def choose(text="", sets=""):
+    """The cases whose folder name contains `text`, of the sets named in a comma-separated list (all, if it is empty)."""
+    wanted = sets.split(",") if sets else list(SETS)
+    return [case for case in load() if text in case.slug and case.set in wanted]

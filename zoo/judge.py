@@ -1,7 +1,7 @@
 """Judges one report (schema 1) against what a case expects, column by column, and sums a run up."""
 import os
 
-COLUMNS = ("verdict", "step", "sink", "phase", "op", "line", "cause", "weights", "exit")
+COLUMNS = ("verdict", "step", "sink", "phase", "op", "line", "cause", "rows", "weights", "exit")
 
 
 def plain_op(name):
@@ -43,7 +43,7 @@ def judge_finding(finding, case, marks, got):
     sink = (finding.get("sink") or {}).get("kind")
     cause = (finding.get("cause") or {}).get("class")
     got.update(step=finding.get("step"), sink=sink, phase=birth.get("phase"), op=birth.get("op"),
-               line=birth.get("line"), cause=cause, weights=finding.get("weights"))
+               line=birth.get("line"), cause=cause, rows=birth.get("rows"), weights=finding.get("weights"))
     marks["step"] = finding.get("step") == expected["step"]
     if "micro_batch" in expected:
         marks["step"] = marks["step"] and finding.get("micro_batch") == expected["micro_batch"]
@@ -54,6 +54,8 @@ def judge_finding(finding, case, marks, got):
     if case.lines:
         marks["line"] = any(line in case.lines for line in birth_lines(birth, case.script))
     marks["cause"] = cause in expected["cause"]
+    if "rows" in expected:
+        marks["rows"] = sorted(birth.get("rows") or []) == sorted(expected["rows"])
     if "sink" in finding and "sink" in expected:
         marks["sink"] = sink in expected["sink"]
 

@@ -184,13 +184,14 @@ def compare(case, told, folder, seed):
 def main(argv=None):
     p = argparse.ArgumentParser(prog="python -m zoo.plain", description=__doc__.splitlines()[0])
     p.add_argument("--filter", default="", metavar="SUBSTR")
+    p.add_argument("--set", default="", metavar="SETS")
     p.add_argument("--variant-seeds", type=int, default=1, metavar="N", help="how many variants of each case")
     options = p.parse_args(argv)
     import torch
     import torch._dynamo  # noqa: F401
     torch.set_num_threads(1)
     contradicted = 0
-    for case in (c for c in cases.load() if options.filter in c.slug):
+    for case in cases.choose(options.filter, options.set):
         told = observe(case.script, case.expected.get("cold", False))
         wrong, notes = objections(told, case.expected), []
         with tempfile.TemporaryDirectory() as folder:

@@ -174,15 +174,18 @@ def always_cold(case, run):
 
 
 def as_json(summary, results, ok):
-    rows = [{"id": r["case"].id, "slug": r["case"].slug, "expect": r["case"].expected["expect"],
+    rows = [{"id": r["case"].id, "slug": r["case"].slug, "set": r["case"].set, "expect": r["case"].expected["expect"],
              "marks": r["marks"], "got": r["got"], "cold_agrees": r["cold"], "seconds": round(r["seconds"], 2),
              "timed_out": r["timed_out"], "note": r["note"]} for r in results]
-    return {"schema": 1, "columns": list(COLUMNS), "pass": ok, "summary": summary, "cases": rows}
+    return {"schema": 1, "columns": list(COLUMNS), "pass": ok, "summary": summary,
+            "sets": {name: summarise(some) for name in cases.SETS
+                     if (some := [r for r in results if r["case"].set == name])}, "cases": rows}
 
 
 def parse(argv):
     p = argparse.ArgumentParser(prog="python -m zoo.runner", description=__doc__.splitlines()[0])
     p.add_argument("--filter", default="", metavar="SUBSTR", help="only cases whose folder name contains this")
+    p.add_argument("--set", default="", metavar="SETS", help="only cases of these sets, e.g. own-before,own-after")
     p.add_argument("--jobs", type=int, default=2)
     p.add_argument("--limit", type=float, default=60, metavar="SECONDS", help="time limit of one case")
     p.add_argument("--cold", action="store_true", help="a fresh process for every case, no forks")
@@ -199,9 +202,9 @@ def parse(argv):
 
 def main(argv=None):
     options = parse(argv)
-    chosen = [case for case in cases.load() if options.filter in case.slug]
+    chosen = cases.choose(options.filter, options.set)
     if not chosen:
-        print(f"no case matches {options.filter!r}", file=sys.stderr)
+        print(f"no case of {options.set or 'all sets'} matches {options.filter!r}", file=sys.stderr)
         return 2
     folder = Path(options.keep or tempfile.mkdtemp(prefix="finitude-zoo-")).resolve()
     folder.mkdir(parents=True, exist_ok=True)

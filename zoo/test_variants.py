@@ -33,7 +33,7 @@ def test_every_case_declares_what_may_vary(case):
     if "none" in vary:
         assert set(vary) == {"none"} and len(vary["none"]) > 20
         return
-    assert {"seed", "sizes"} <= set(vary) <= {"seed", "sizes", "step"}
+    assert {"seed", "sizes"} <= set(vary) <= {"seed", "sizes", "step", "rows"}
     reason = [value for value in (vary["seed"], vary["sizes"]) if isinstance(value, str)]
     assert len(reason) < 2 and all(len(text) > 20 for text in reason)
     assert vary["seed"] is True or type(vary["seed"]) in (int, str)
@@ -57,7 +57,8 @@ def test_a_varied_source_differs_in_what_is_declared_and_in_nothing_else(case):
     declared, old = case.expected["vary"], case.script.read_text()
     new, expected = variants.vary(case, 3)
     assert new.count("\n") == old.count("\n")
-    assert expected == {**case.expected, "step": declared.get("step", case.expected.get("step"))} or not case.positive
+    moved = {key: declared[key] for key in ("step", "rows") if key in declared}
+    assert expected == {**case.expected, **moved}
     assert expected["vary"] == declared
     if "none" in declared:
         assert new == old

@@ -40,9 +40,11 @@ def test_reach(score):
 @pytest.mark.fast
 def test_the_zoo_is_whole():
     assert len(BY_SLUG) == len(CASES)
-    assert len({case.id for case in CASES if case.positive}) >= 72
-    assert len({case.id for case in CASES if not case.positive}) == 28
+    count = {name: len([case for case in CASES if case.set == name]) for name in cases.SETS}
+    assert sum(count.values()) == len(CASES) and count["zoo"] == 100 + 2     # two cases come in two forms
+    assert count["own-before"] >= 20 and count["own-after"] >= 20
     for case in CASES:
+        assert case.set == "zoo" or case.expected["source"]
         assert case.script.parent.parent.name == ("positive" if case.positive else "negative")
         assert case.slug.split("_")[0] == case.id
         assert bool(case.lines) == case.positive
@@ -53,7 +55,7 @@ def good_report(case):
     """What a faultless tool would say."""
     e = case.expected
     birth = {"phase": e["phase"][0], "op": (e.get("ops") or ["aten::none"])[0], "file": str(case.script),
-             "line": min(case.lines)}
+             "line": min(case.lines), "rows": e.get("rows", [])}
     finding = {"step": e["step"], "micro_batch": e.get("micro_batch", 0), "births": [birth],
                "cause": {"class": e["cause"][0]}}
     if e["expect"] == "advisory":
@@ -92,11 +94,12 @@ def test_judge_accepts_the_truth():
     ("line", lambda a: a["births"][0].update(line=100000)),
     ("line", lambda a: a["births"][0].update(file="/elsewhere/train.py")),
     ("cause", lambda a: a["cause"].update({"class": "unknown"})),
+    ("rows", lambda a: a["births"][0].update(rows=[99])),
     ("weights", lambda a: a.update(weights="burnt")),
 ])
 def test_judge_sees_each_fault(column, change):
     case = next(c for c in CASES if c.positive and c.expected["expect"] == "alarm" and c.expected.get("ops")
-                and not c.expected.get("harmless"))
+                and "rows" in c.expected and not c.expected.get("harmless"))
     report = good_report(case)
     change(report["alarms"][0])
     marks = result(case, report, 1)["marks"]

@@ -139,7 +139,7 @@ def vary(case, seed=0):
         source = change_seeds(source, lambda old: old + more)
     elif type(wish) is int:
         source = change_seeds(source, lambda old: wish)
-    return source, {**case.expected, "step": declared["step"]} if "step" in declared else case.expected
+    return source, {**case.expected, **{key: declared[key] for key in ("step", "rows") if key in declared}}
 
 
 def write(case, folder, source, **changed):

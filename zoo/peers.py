@@ -1,0 +1,149 @@
+"""What anomaly mode and a first-bad-op tracer say of the same cases: python -m zoo.peers [--filter P05] [--json OUT]
+
+Anomaly mode is PyTorch's own: it raises where a backward node returns NaN, and shows the forward call of that node. The
+tracer is what TensorFlow, JAX and most home-made tools do: it stops at the first op whose inputs are finite and whose
+output is not. Both run in a fork of this process, as `zoo.plain` does, and are judged on alarm, step and line; neither
+names a cause.
+"""
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"      # before torch is imported
+
+import argparse
+import json
+import multiprocessing
+import re
+import runpy
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+from . import cases
+from .plain import bad
+
+PLACE = re.compile(r'File "(.+?)", line (\d+)')
+RETURNED_NAN = re.compile(r"Function '\w+' returned nan values")
+
+
+class Steps:
+    """Counts the finished steps of every optimizer of this process."""
+
+    def __init__(self):
+        self.done = {}
+        from torch.optim import optimizer
+        optimizer.register_optimizer_step_pre_hook(lambda own, *_: self.done.setdefault(id(own), 0))
+        optimizer.register_optimizer_step_post_hook(self.count)
+
+    def count(self, own, *_):
+        self.done[id(own)] = self.done.get(id(own), 0) + 1
+
+    def now(self):
+        return sorted(set(self.done.values())) or [0]
+
+
+def line_in(script):
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_filename != str(script):
+        frame = frame.f_back
+    return frame.f_lineno if frame else None
+
+
+def anomaly(script, tell, steps):
+    """Anomaly mode: the line is the innermost one of the script in the traceback of the forward call."""
+    import torch
+    with warnings.catch_warnings(record=True) as said, torch.autograd.set_detect_anomaly(True):
+        warnings.simplefilter("always")
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except RuntimeError as problem:
+            if not RETURNED_NAN.search(str(problem)):
+                raise
+            places = [place for one in said for place in PLACE.findall(str(one.message))]
+            lines = [int(line) for file, line in places if file == str(script)]
+            tell({"steps": steps.now(), "line": lines[-1] if lines else None, "op": str(problem).split("'")[1]})
+    tell(None)
+
+
+def tracer(script, tell, steps):
+    """The first op with finite inputs and a non-finite output, whatever becomes of it."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    def any_bad(values):
+        return any(bad(value) for value in tree_leaves(values) if isinstance(value, torch.Tensor))
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            clean = not any_bad((args, kwargs))
+            out = func(*args, **(kwargs or {}))
+            if clean and any_bad(out):
+                tell({"steps": steps.now(), "line": line_in(script), "op": func.overloadpacket._qualified_op_name})
+                os._exit(0)
+            return out
+
+    with Mode():
+        runpy.run_path(str(script), run_name="__main__")
+    tell(None)
+
+
+PEERS = {"anomaly mode": anomaly, "first bad op": tracer}
+
+
+def child(name, script, pipe):
+    os.chdir(tempfile.mkdtemp())
+    for descriptor in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    warnings.simplefilter("ignore")
+    try:
+        PEERS[name](script, pipe.send, Steps())
+    except BaseException:
+        pipe.send(None)                  # the script's own error: the peer said nothing
+
+
+def observe(name, script, limit=60):
+    """What the peer says of a script: steps, line and op, or None where it is silent."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=child, args=(name, script, theirs))
+    process.start()
+    told = ours.recv() if ours.poll(limit) else None
+    process.kill()
+    process.join()
+    return told
+
+
+def judge(told, case):
+    """Marks as those of zoo.judge: alarm, step and line; of a silent case only whether it stayed silent."""
+    if not case.positive:
+        return {"verdict": told is None}
+    return {"verdict": told is not None,
+            "step": told is not None and case.expected["step"] in told["steps"],
+            "line": told is not None and told["line"] in case.lines}
+
+
+def main(argv=None):
+    p = argparse.ArgumentParser(prog="python -m zoo.peers", description=__doc__.splitlines()[0])
+    p.add_argument("--filter", default="", metavar="SUBSTR")
+    p.add_argument("--set", default="", metavar="SETS")
+    p.add_argument("--json", metavar="OUT")
+    options = p.parse_args(argv)
+    import torch
+    import torch._dynamo  # noqa: F401
+    torch.set_num_threads(1)
+    rows = []
+    for case in cases.choose(options.filter, options.set):
+        said = {name: observe(name, case.script) for name in PEERS}
+        row = {"id": case.id, "slug": case.slug, "set": case.set, "expect": case.expected["expect"],
+               "said": said, "marks": {name: judge(told, case) for name, told in said.items()}}
+        rows.append(row)
+        print(case.slug, *(f"{name}: {told and (told['steps'], told['op'], told['line'])} {row['marks'][name]}"
+                           for name, told in said.items()), sep="   ", flush=True)
+    if options.json:
+        Path(options.json).write_text(json.dumps({"schema": 1, "cases": rows}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
