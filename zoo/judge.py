@@ -44,6 +44,10 @@ def judge_finding(finding, case, marks, got):
     cause = (finding.get("cause") or {}).get("class")
     got.update(step=finding.get("step"), sink=sink, phase=birth.get("phase"), op=birth.get("op"),
                line=birth.get("line"), cause=cause, rows=birth.get("rows"), weights=finding.get("weights"))
+    fix = finding.get("fix") or {}
+    # How far the fix got: told, not scored, since whether one can be verified is no matter of right or wrong.
+    got["fix"] = "verified" if fix.get("verified") else "tried" if fix.get("tried") else "untried" if fix else "none"
+    got["diff"] = bool(fix.get("diff"))
     marks["step"] = finding.get("step") == expected["step"]
     if "micro_batch" in expected:
         marks["step"] = marks["step"] and finding.get("micro_batch") == expected["micro_batch"]
@@ -126,6 +130,7 @@ def summarise(results):
     summary["advisories"] = (sum(bool(r["marks"]["verdict"]) for r in told), len(told))
     summary["silent"] = (sum(bool(r["marks"]["verdict"]) and bool(r["marks"]["exit"]) for r in negatives),
                          len(negatives))
+    summary["fixes"] = (sum(r["got"].get("fix") == "verified" for r in positives), len(positives))
     summary["false_alarms"] = sum(false_alarm(r) for r in results)
     return summary
 

@@ -29,11 +29,12 @@ def said(result):
 
 def render(results, summary, ok):
     width = max(len(r["case"].slug) for r in results)
-    head = "case".ljust(width) + "  " + " ".join(c.ljust(7) for c in COLUMNS) + " cold   seconds"
+    head = "case".ljust(width) + "  " + " ".join(c.ljust(7) for c in COLUMNS) + " cold   fix      seconds"
     lines = [head, "-" * len(head)]
     for r in results:
         marks = " ".join(MARK[r["marks"][c]].ljust(7) for c in COLUMNS)
-        row = f"{r['case'].slug.ljust(width)}  {marks} {MARK[r['cold']].ljust(6)} {r['seconds']:7.2f}"
+        fix = r["got"].get("fix", "") if r["case"].positive else ""
+        row = f"{r['case'].slug.ljust(width)}  {marks} {MARK[r['cold']].ljust(6)} {fix.ljust(8)} {r['seconds']:7.2f}"
         wrong = False in r["marks"].values() or r["cold"] is False
         grey = not r["case"].positive and r["got"].get("advisories") and not r["case"].expected.get("advisory_ok")
         lines.append(row + ("   " + said(r) if wrong or grey else ""))
@@ -47,7 +48,7 @@ def render(results, summary, ok):
     lines.append(", ".join([part("alarms", "alarms"), f"false alarms {summary['false_alarms']}",
                             part("silent", "silent"), part("advisories", "advisories"), part("steps", "step")]))
     lines.append(", ".join([part("lines", "line"), part("causes", "cause"), part("sinks", "sink"),
-                            part("phases", "phase"), part("ops", "op"), part("rows", "rows"), part("weights", "weights"),
+                            part("phases", "phase"), part("ops", "op"), part("rows", "rows"), part("weights", "weights"), part("verified fixes", "fixes"),
                             f"cold agrees {sum(cold)}/{len(cold)}"]))
     lines.append("PASS" if ok else "FAIL (needs alarms 100 %, false alarms 0, silent 100 %, lines 95 %, causes 85 %)")
     return "\n".join(lines)

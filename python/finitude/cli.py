@@ -46,6 +46,8 @@ options of run:
                             "--resume {newest:ckpt/*.pt}": from the newest file that matches instead of from its start
   --capsules N              capsules that a run keeps, the newest ones; 0: none are written (8)
   --capsule-max MB          a step that reads more than that gets none (2048)
+  --experiments SECONDS     how long at most the fix and other changes are tried on the bad step, and no longer than 20
+                            times that step (2 seconds for small ones); 0: not at all (60)
   --redact                  capsules and their description without values, sources and environment
   --config FILE             the same keys as a TOML file ([tool.finitude] of pyproject.toml is read too)
 
@@ -53,7 +55,7 @@ Each option is also an environment variable, e.g. FINITUDE_ON_ALARM=skip. Exit c
 """
 
 OPTIONS = ("--on-alarm", "--level", "--report", "--runs", "--max-skips", "--undo-mb", "--restart-args", "--capsules", "--capsule-max",
-           "--redact", "--config")
+           "--experiments", "--redact", "--config")
 FLAGS = ("--redact",)
 REPLAY_OPTIONS = ("--threads", "--allow", "--times", "--deterministic", "--dtype", "--device", "--step-through", "--stop-at", "--save-tensors",
                   "--script", "--break")

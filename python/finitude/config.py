@@ -24,6 +24,7 @@ class Config:
     restart_args: str = ""
     capsules: int = 8
     capsule_max: int = 2048
+    experiments: int = 60
     redact: int = 0
 
 

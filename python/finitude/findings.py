@@ -5,7 +5,7 @@ import linecache
 
 import torch
 
-from . import _native, discover, intake, notebook, ranks
+from . import _native, discover, intake, mend, notebook, ranks
 from .report import number, safe
 
 
@@ -72,8 +72,9 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False):
         if tensor is not None and not _native.is_finite(tensor):
             _native.trace_sink(kind, name, tensor)
     _name_values(session, optimizer)
-    found = json.loads(_native.analyse(_facts(session, optimizer), want_ops, swallowed))
+    found = json.loads(_native.analyse(_facts(session, optimizer), want_ops, swallowed, float(session.config.experiments)))
     _native.trace_clear()
+    mend.add_diff(found)
     return ranks.not_from_here(found)
 
 

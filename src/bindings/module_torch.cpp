@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bindings/analyse_python.h"
 #include "bindings/checked_torch.h"
 #include "bindings/core_python.h"
 #include "bindings/guard_torch.h"
@@ -21,14 +22,10 @@
 #include "bindings/verdict_torch.h"
 #include "bindings/window_torch.h"
 #include "bindings/written_torch.h"
-#include "explain/explain.h"
-#include "locate/slice.h"
 #include "observe/effort.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
-#include "replay/lab_torch.h"
 #include "finitude/scan.h"
-#include "show/findings.h"
 #include "show/show.h"
 
 namespace py = pybind11;
@@ -221,67 +218,6 @@ std::string open_ring(const std::string& path) {
   return live().ring->why_no_file();
 }
 
-double as_double(const json& j, const char* key, double fallback) {
-  const auto it = j.find(key);
-  if (it == j.end()) return fallback;
-  if (it->is_number()) return it->get<double>();
-  if (!it->is_string()) return fallback;
-  const auto& s = it->get_ref<const std::string&>();
-  return s == "NaN" ? NAN : s == "Infinity" ? INFINITY : s == "-Infinity" ? -INFINITY : fallback;
-}
-
-explain::StepHistory history_from(const std::string& text) {
-  explain::StepHistory h;
-  const json j = json::parse(text, nullptr, false);
-  if (!j.is_object()) return h;
-  for (const auto& point : j.value("points", json::array())) {
-    h.loss.push_back(as_double(point, "loss", 0));
-    h.grad_absmax.push_back(as_double(point, "grad", 0));
-    h.learning_rate.push_back(as_double(point, "lr", 0));
-  }
-  for (const auto& value : j.value("param_absmax", json::array())) {
-    if (value.is_number()) h.param_absmax.push_back(value.get<double>());
-  }
-  h.lr_now = as_double(j, "lr_now", 0);
-  h.half_parameters = j.value("half_parameters", false);
-  h.scaler_active = j.value("scaler_active", false);
-  h.scale = as_double(j, "scale", 0);
-  h.scaler_skips_in_row = j.value("scaler_skips_in_row", 0u);
-  h.optimizer = j.value("optimizer", "");
-  h.optimizer_eps = as_double(j, "optimizer_eps", 0);
-  return h;
-}
-
-// Locates and explains the trace taken so far. JSON: births, cause, fix, path, absorbed; ops if asked for.
-// analyse(history, want_ops, swallowed): the findings of the trace. `swallowed`: where nothing bad reached a sink, the
-// overflows that arithmetic took in are the births.
-std::string analyse(const std::string& history_json, std::size_t want_ops, bool swallowed) {
-  observe::Tracer& tracer = observe::Tracer::get();
-  const record::Trace trace = tracer.take_trace();
-  json out;
-  std::string error;
-  {
-    py::gil_scoped_release release;
-    locate::Located located = locate::locate(trace);
-    if (swallowed && located.births.empty()) located.births = locate::swallowed_overflows(trace, located);
-    const explain::StepHistory history = history_from(history_json);
-    replay::TorchLab lab(tracer);
-    explain::Finding finding;
-    finding.cause_class = "unknown";
-    finding.confidence = "possible";
-    if (!located.births.empty()) finding = explain::explain({trace, located, 0, history, &lab});
-    out = show::findings(trace, located, finding);
-    out["num_ops"] = trace.ops.size();
-    out["truncated"] = trace.truncated;
-    out["absorbed"] = json::array();
-    for (std::size_t i = 0; i < located.absorbed.size() && i < 16; ++i) {
-      out["absorbed"].push_back(show::birth(trace, located.absorbed[i]));
-    }
-    if (want_ops != 0) out["ops"] = show::op_table(trace, want_ops);
-  }
-  return out.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
 record::Origin origin_of(const std::string& name) {
   if (name == "parameter") return record::Origin::kParameter;
   if (name == "buffer") return record::Origin::kBuffer;
@@ -353,6 +289,7 @@ PYBIND11_MODULE(_native, m) {
   define_device(m);
   define_units(m);
   define_tape(m);
+  define_analyse(m);
   define_compare(m);
   m.def("enter_closure", [] { ++live().closure_depth; });
   m.def("leave_closure", [] { --live().closure_depth; });
@@ -419,7 +356,6 @@ PYBIND11_MODULE(_native, m) {
   m.def("trace_sink", [](const std::string& kind, const std::string& name, const at::Tensor& t) {
     observe::Tracer::get().add_sink(kind, name, *t.unsafeGetTensorImpl(), 0);
   });
-  m.def("analyse", &analyse);
 
   m.def("render_terminal", [](const std::string& text, bool colour, int width, bool unicode) {
     const auto report = nlohmann::json::parse(text, nullptr, false);

@@ -3,8 +3,14 @@
 
 #include <pybind11/pybind11.h>
 
+#include "capture/tape.h"
+
 namespace finitude::bindings {
 
 void define_tape(pybind11::module_& m);
+
+// The tape whose recording has just ended; null where there is none, or at a second call. Takes the recording over: names
+// and outcomes have to be told before. It stays until it is written, taken or cleared, or another is begun.
+const capture::Tape* recorded_tape();
 
 }  // namespace finitude::bindings

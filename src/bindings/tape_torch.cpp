@@ -1,6 +1,9 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <optional>
+#include <utility>
+
 #include "bindings/live_torch.h"
 #include "bindings/stack_torch.h"
 #include "bindings/tape_python.h"
@@ -15,6 +18,17 @@ namespace finitude::bindings {
 namespace {
 
 namespace py = pybind11;
+
+// Of a recording that has ended.
+std::optional<capture::Tape>& linked() {
+  static auto* const tape = new std::optional<capture::Tape>();
+  return *tape;
+}
+
+capture::Tape take_tape() {
+  std::optional<capture::Tape> tape = std::exchange(linked(), std::nullopt);
+  return tape ? *std::move(tape) : capture::link(observe::TapeRecorder::get().take());
+}
 
 capture::Tape parsed(const std::string& bytes) {
   capture::Tape tape;
@@ -69,7 +83,7 @@ py::tuple capsule_write(const std::string& folder, const std::string& about_text
   {
     const py::gil_scoped_release release;
     try {
-      capture::Tape tape = capture::link(observe::TapeRecorder::get().take());
+      capture::Tape tape = take_tape();
       if (!tape.gaps.empty() && !redact) {
         why = tape.gaps.front();
       } else {
@@ -110,15 +124,27 @@ py::tuple replay_command(const std::vector<std::string>& words) {
 
 }  // namespace
 
+const capture::Tape* recorded_tape() {
+  auto& recorder = observe::TapeRecorder::get();
+  if (recorder.on() || !recorder.has_any()) return nullptr;
+  linked() = capture::link(recorder.take());
+  return &*linked();
+}
+
 void define_tape(py::module_& m) {
   using observe::TapeRecorder;
   m.def(
-      "tape_start", [](std::size_t max_bytes) { TapeRecorder::get().start(max_bytes, &places()); },
+      "tape_start",
+      [](std::size_t max_bytes) {
+        linked().reset();
+        TapeRecorder::get().start(max_bytes, &places());
+      },
       py::arg("max_bytes") = std::size_t{2} << 30);
   m.def("tape_stop", [] { TapeRecorder::get().stop(); });
   m.def("tape_clear", [] {
     TapeRecorder::get().stop();
     TapeRecorder::get().clear();
+    linked().reset();
   });
   m.def("tape_on", [] { return TapeRecorder::get().on(); });
   m.def("tape_name", [](py::handle t, const std::string& kind, const std::string& name) {
@@ -137,7 +163,7 @@ void define_tape(py::module_& m) {
         std::string bytes;
         {
           const py::gil_scoped_release release;
-          capture::Tape tape = capture::link(TapeRecorder::get().take());
+          capture::Tape tape = take_tape();
           if (!line_of.is_none()) tell_sources(tape, line_of);
           bytes = capture::write_tape(tape);
         }

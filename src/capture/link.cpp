@@ -15,7 +15,7 @@ struct Call {
   std::uint32_t op = 0;
   std::uint64_t thread = 0, start = 0;
   bool grad_mode = false, ended = false, kept = false, of_backward = false;
-  std::uint32_t place = kNoPlace;
+  std::uint32_t place = kNoPlace, traced = kNotTraced;
   std::size_t parent = kNever;
   std::vector<Value> args, results;
   std::vector<StorageId> produced, written;  // of a kept call: by itself
@@ -84,6 +84,8 @@ class Linker {
     const std::uint64_t place = in.var(raw_.places.size());
     if (place != 0) call.place = static_cast<std::uint32_t>(place - 1);
     call.of_backward = in.u8() != 0;
+    const std::uint64_t traced = in.var(kNotTraced);
+    if (traced != 0) call.traced = static_cast<std::uint32_t>(traced - 1);
     call.args = read_values(in);
     if (!in.ok() || call.op >= raw_.operators.size()) return in.fail();
     auto& open = open_[call.thread];
@@ -192,6 +194,7 @@ class Linker {
       entry.number = op->second;
       entry.grad_mode = call.grad_mode;
       entry.of_backward = call.of_backward;
+      entry.traced = call.traced;
       entry.place = use_place(call.place, tape);
       entry.args = std::move(call.args);
       entry.results = std::move(call.results);

@@ -12,6 +12,7 @@ using StorageId = std::uint32_t;
 inline constexpr StorageId kNoStorage = 0xffffffff;
 inline constexpr std::size_t kMaxDims = 64;
 inline constexpr std::uint32_t kNoPlace = 0xffffffff;
+inline constexpr std::uint32_t kNotTraced = 0xffffffff;
 
 // A dense tensor. Sizes and strides in elements; strides and offset are never negative.
 struct TensorRef {
@@ -87,6 +88,9 @@ struct Entry {
   // node, and the line that of the forward call which the node belongs to.
   std::uint32_t place = kNoPlace;
   bool of_backward = false;
+  // The op of the trace that was taken along with the tape, record::Trace::ops; kNotTraced: none. Only of a tape in
+  // the process that recorded it: its file does not tell.
+  std::uint32_t traced = kNotTraced;
 };
 
 // A line of the program.

@@ -54,7 +54,8 @@ class RawBuilder {
     return static_cast<StorageId>(raw.storages.size()) - 1;
   }
   std::uint64_t start(std::uint32_t op, const std::vector<Value>& args, std::uint64_t thread = 1,
-                      std::uint32_t place = kNoPlace, bool of_backward = false) {
+                      std::uint32_t place = kNoPlace, bool of_backward = false,
+                      std::uint32_t traced = kNotTraced) {
     WireWriter out(&raw.events);
     out.u8(static_cast<std::uint8_t>(RawEvent::kStart));
     out.var(thread);
@@ -62,6 +63,7 @@ class RawBuilder {
     out.u8(1);
     out.var(place == kNoPlace ? 0 : std::uint64_t{place} + 1);
     out.u8(of_backward);
+    out.var(traced == kNotTraced ? 0 : std::uint64_t{traced} + 1);
     write_values(out, args);
     return ++events_;
   }

@@ -8,6 +8,7 @@
 
 #include "locate/slice.h"
 #include "record/trace.h"
+#include "replay/edit.h"
 #include "replay/lab.h"
 
 namespace finitude::explain {
@@ -16,7 +17,11 @@ using replay::Lab;
 using replay::Trial;
 using replay::Variant;
 
-struct Experiment { std::string name, outcome; bool confirms = false; };
+struct Experiment {
+  std::string name, outcome;
+  bool confirms = false;
+  bool predicted = true;                       // the cause says what the outcome has to be
+};
 
 struct Finding {
   std::string cause_class;                     // a class of CONTRACTS section 5
@@ -26,6 +31,15 @@ struct Finding {
   std::string fix_text;                        // empty: none known
   std::string fix_file; int fix_line = 0;
   int score = 0;                               // rules compete; the highest wins
+
+  std::vector<replay::Edit> edits;             // by which the fix can be tried on the whole step, best first
+  std::vector<std::int64_t> rows;              // of the birth
+  // What came of it (try_on_step).
+  bool fix_verified = false;
+  std::string fix_tried, fix_outcome;          // empty: not tried
+  std::optional<replay::Edit> fix_edit;        // the verified one
+  double step_seconds = 0, tried_seconds = 0, budget_seconds = 0;
+  bool out_of_time = false;
 };
 
 // What the run knows besides the trace.

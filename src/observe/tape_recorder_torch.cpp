@@ -242,6 +242,8 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
   event.u8(at::GradMode::is_enabled());
   event.var(where.place == capture::kNoPlace ? 0 : std::uint64_t{where.place} + 1);
   event.u8(where.of_backward);
+  const record::OpId traced = Tracer::open_op();
+  event.var(traced == record::kNone ? 0 : std::uint64_t{traced} + 1);
   event.raw(written.data(), written.size());
   open_ops.push_back({context->number, autocast_ahead()});
   return context;

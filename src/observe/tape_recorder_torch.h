@@ -35,6 +35,7 @@ class TapeRecorder {
   void stop();
   void clear();
   bool on() const { return on_; }
+  bool has_any() const { return !raw_.events.empty(); }  // while off
 
   // What the memory of a tensor is; of storages that are not on the tape nothing is kept.
   void name_storage(const c10::TensorImpl& tensor, const std::string& kind, const std::string& name);

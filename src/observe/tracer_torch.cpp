@@ -101,6 +101,12 @@ record::Phase& Tracer::thread_phase() {
   return phase;
 }
 
+record::OpId Tracer::open_op() {
+  Tracer& tracer = get();
+  if (!tracer.on() || open_generation != tracer.sink_.generation() || open_ops.empty()) return record::kNone;
+  return open_ops.back();
+}
+
 Tracer::PhaseGuard::PhaseGuard(record::Phase phase) : before(thread_phase()) { thread_phase() = phase; }
 Tracer::PhaseGuard::~PhaseGuard() { thread_phase() = before; }
 

@@ -52,6 +52,9 @@ class Tracer {
     record::Phase before;
   };
   static record::Phase& thread_phase();
+  // The op that this thread began last and has not ended; kNone where none was traced. For observers that were
+  // installed after this one.
+  static record::OpId open_op();
   // The line of loss.backward(): ops of C++ nodes run below it and are not attributed to it.
   void set_backward_stack();
 

@@ -5,6 +5,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstddef>
+#include <vector>
 
 namespace finitude::replay {
 
@@ -22,6 +23,8 @@ struct PlayedCall {
 class PlayObserver {
  public:
   virtual ~PlayObserver() = default;
+  // May put other arguments in the place of those on the tape, before all else.
+  virtual void change(std::size_t /*index*/, const c10::FunctionSchema&, std::vector<c10::IValue>& /*arguments*/) {}
   virtual void before(const PlayedCall&) {}
   // False: the replay ends here.
   virtual bool after(const PlayedCall&) { return true; }

@@ -64,7 +64,7 @@ class Player {
         options_(options),
         observer_(observer),
         dtype_(dtype_named(options.dtype)),
-        memory_(tape, dtype_) {}
+        memory_(tape, dtype_, options.contents) {}
 
   Played run() {
     find_operators();
@@ -177,6 +177,7 @@ class Player {
       stack.push_back(memory_.argument(e.args[i], arguments[i], generators_));
     }
     if (observer_ != nullptr) {
+      observer_->change(index, op.schema(), stack);
       given = stack;
       observer_->before({index, op.schema(), given, {}});
     }

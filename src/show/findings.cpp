@@ -138,6 +138,26 @@ json birth(const record::Trace& trace, const locate::Birth& b) {
   return out;
 }
 
+// The change as code, for whoever rewrites the source line: which operator at which line, which argument, by what.
+json edit_of(const record::Trace& trace, const replay::Edit& edit) {
+  json out = {{"arg", edit.arg}, {"code", edit.code}};
+  if (!edit.ops.empty() && edit.ops.front() < trace.ops.size()) {
+    const record::Op& op = trace.ops[edit.ops.front()];
+    out["op"] = op.name;
+    // Numbers of the program have no methods.
+    out["is_number"] = std::none_of(op.inputs.begin(), op.inputs.end(), [&](const record::TensorUse& use) {
+      const bool constant = use.storage < trace.storages.size() && trace.storages[use.storage].origin == record::Origin::kConstant;
+      return use.arg == edit.arg && !(constant && use.shape.empty());
+    });
+    // A part of an op comes from where it comes from.
+    record::OpId id = edit.ops.front();
+    for (int depth = 0; depth < 16 && trace.ops[id].stack == record::kNone && trace.ops[id].parent < trace.ops.size(); ++depth)
+      id = trace.ops[id].parent;
+    add_place(trace, trace.ops[id].stack, &out);
+  }
+  return out;
+}
+
 json findings(const record::Trace& trace, const locate::Located& located, const explain::Finding& finding) {
   json out = {{"births", json::array()}, {"path", json::array()}};
   constexpr std::size_t kMaxBirths = 16;
@@ -155,12 +175,22 @@ json findings(const record::Trace& trace, const locate::Located& located, const 
   }
   json experiments = json::array();
   for (const auto& e : finding.experiments) {
-    experiments.push_back({{"name", e.name}, {"outcome", e.outcome}, {"confirms", e.confirms}});
+    experiments.push_back({{"name", e.name}, {"outcome", e.outcome}});
+    if (e.predicted) experiments.back()["confirms"] = e.confirms;
   }
   out["cause"] = {{"class", finding.cause_class}, {"confidence", finding.confidence}, {"text", finding.text},
                   {"experiments", experiments}};
+  if (finding.budget_seconds > 0) {
+    out["cause"]["tried_seconds"] = finding.tried_seconds;
+    out["cause"]["budget_seconds"] = finding.budget_seconds;
+    out["cause"]["out_of_time"] = finding.out_of_time;
+  }
   if (!finding.fix_text.empty()) {
-    out["fix"] = {{"text", finding.fix_text}, {"verified", false}, {"file", finding.fix_file}, {"line", finding.fix_line}};
+    out["fix"] = {{"text", finding.fix_text}, {"verified", finding.fix_verified}, {"file", finding.fix_file},
+                  {"line", finding.fix_line}};
+    if (!finding.fix_tried.empty()) out["fix"]["tried"] = finding.fix_tried;
+    if (!finding.fix_outcome.empty()) out["fix"]["outcome"] = finding.fix_outcome;
+    if (finding.fix_edit && !finding.fix_edit->code.empty()) out["fix"]["edit"] = edit_of(trace, *finding.fix_edit);
   } else {
     out["fix"] = nullptr;
   }

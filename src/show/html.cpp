@@ -149,7 +149,7 @@ std::string alarm_article(const Json& report, const Json& alarm, bool titled) {
   if (const std::string line = fix_sentence(report, fix); !line.empty()) {
     out += section("Fix", "<p>" + escape(line) + " " +
                               element("span", flag(fix, "verified") ? "tag good" : "tag warn", fix_tag(fix)) +
-                              "</p>");
+                              "</p>" + element("pre", "mono", text(fix, "diff")));
   }
   out += section("Second run", element("p", "", rerun_sentence(alarm)));
   out += gradients_section(alarm);

@@ -1,5 +1,6 @@
 // The report as text: one block per alarm, then advisories, what was watched, and what to do next.
 #include <algorithm>
+#include <sstream>
 
 #include "show/layout.h"
 #include "show/printable.h"
@@ -186,6 +187,15 @@ class Terminal {
     labelled(
         "fix", Tone::kStrong,
         {{line}, {"[" + fix_tag(fix) + "]", flag(fix, "verified") ? Tone::kGood : Tone::kWarn, 3, true}});
+    constexpr std::size_t kShownLines = 8;
+    std::size_t shown = 0;
+    std::istringstream diff(text(fix, "diff"));
+    for (std::string changed; shown < kShownLines && std::getline(diff, changed);) {
+      const bool head = changed.starts_with("--- ") || changed.starts_with("+++ ");
+      if (head || (!changed.starts_with('-') && !changed.starts_with('+'))) continue;
+      labelled("", Tone::kPlain, {{changed}});
+      ++shown;
+    }
   }
 
   void advisories() {

@@ -180,13 +180,13 @@ std::string cause_tag(const Json& cause) {
   const Json& experiments = list(cause, "experiments");
   if (experiments.empty()) return confidence;
   std::size_t confirming = 0;
-  bool judged = true;
+  std::size_t judged = 0;  // some tell without a prediction
   for (const Json& experiment : experiments) {
-    judged = judged && at(experiment, "confirms").is_boolean();
+    judged += at(experiment, "confirms").is_boolean();
     confirming += flag(experiment, "confirms");
   }
-  const std::string all = counted(experiments.size(), "experiment");
-  if (!judged) return confidence + (confidence == "proven" ? " by " : ", ") + all;
+  const std::string all = counted(judged != 0 ? judged : experiments.size(), "experiment");
+  if (judged == 0) return confidence + (confidence == "proven" ? " by " : ", ") + all;
   return confidence + (confidence == "proven" ? " by " : ", confirmed by ") + grouped(confirming) + " of " +
          all;
 }
@@ -197,10 +197,11 @@ std::string fix_sentence(const Json& report, const Json& fix) {
 }
 
 std::string fix_tag(const Json& fix) {
-  const std::string outcome = text(fix, "outcome");
+  const std::string outcome = text(fix, "outcome"), tried = text(fix, "tried");
+  const std::string what = tried.empty() ? "" : tried + ": ";
   if (flag(fix, "verified"))
-    return "verified on this step: " + (outcome.empty() ? "loss and gradients finite" : outcome);
-  return outcome.empty() ? "not tried on the whole step" : "tried, not verified: " + outcome;
+    return "verified on this step: " + what + (outcome.empty() ? "loss and gradients finite" : outcome);
+  return outcome.empty() ? "not tried on the whole step" : "tried, not verified: " + what + outcome;
 }
 
 std::string drift(const Json& history, const char* key) {

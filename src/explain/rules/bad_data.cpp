@@ -1,4 +1,7 @@
 // NaN or Inf that came with the batch, or was made while the batch was prepared.
+#include <cmath>
+
+#include "explain/edits.h"
 #include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
@@ -59,6 +62,11 @@ class BadData : public Rule {
       probe.again();
     }
     probe.conclude(result, true);
+    // Filled where the step first reads it.
+    const record::OpId reader = bad && !data ? s.birth.op : s.birth.first_reader;
+    if (reader < s.trace.ops.size())
+      if (const auto* use = bad_input(s.trace.ops[reader]); use && !use->arg.empty())
+        Edits(s, reader).replaced(use->arg, use->health.nan ? NAN : INFINITY, 0).into(result);
     return result;
   }
 };

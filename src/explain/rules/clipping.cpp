@@ -1,6 +1,7 @@
 // A gradient norm that overflows though every gradient is finite, and is then used to clip or skip.
 #include <algorithm>
 
+#include "explain/edits.h"
 #include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/range.h"
@@ -65,6 +66,7 @@ class Clipping : public Rule {
       probe.finite_if("gradients scaled by their largest value", smaller);
     }
     probe.conclude(result, true);
+    Edits(s, s.culprit).computed_in(sense::DType::kFloat64).into(result);
     return result;
   }
 };

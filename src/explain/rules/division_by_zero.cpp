@@ -1,5 +1,6 @@
 // x / 0 and 0 / 0: div, reciprocal, rsqrt, a negative power, remainder. Also the normalising of a zero
 // vector.
+#include "explain/edits.h"
 #include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
@@ -73,6 +74,14 @@ class DivisionByZero : public Rule {
     probe.in_float64(false);
     probe.without_rows();
     probe.conclude(result, true);
+    Edits edits(s);
+    if (is_integral(point->operand))
+      edits.at_least(point->arg, 1).replaced(point->arg, 0, 1);
+    else if (zero_over_zero && point->operand.min() >= 0)
+      edits.above(point->arg, 0).replaced(point->arg, 0, 1);
+    else
+      edits.replaced(point->arg, 0, 1).above(point->arg, 0);
+    edits.left_out().into(result);
     return result;
   }
 };

@@ -2,6 +2,7 @@
 // acos at 1, atan2 at the origin, where the forward value is finite.
 #include <cmath>
 
+#include "explain/edits.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
 #include "explain/singular.h"
@@ -35,6 +36,8 @@ std::string edge_fix(const std::string& node) {
   return "keep the argument away from the edge with an epsilon or a clamp";
 }
 
+constexpr double kMargin = 1e-6;  // from an edge that is not 0
+
 std::string lowered(std::string name) {
   for (char& c : name) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
   return name;
@@ -60,6 +63,12 @@ std::optional<Finding> value_at_edge(const Scene& s) {
   probe.in_float64(false);
   probe.without_rows();
   probe.conclude(result, true);
+  Edits edits(s);
+  if (edge->at == 0)
+    edits.above("self", 0);
+  else
+    edits.between("self", -1 + kMargin, 1 - kMargin);
+  edits.left_out().into(result);
   return result;
 }
 
@@ -98,6 +107,10 @@ class DomainEdge : public Rule {
     probe.in_float64(false);
     probe.without_rows();
     probe.conclude(result, known);
+    Edits edits(s);
+    if (one_of(node, {"Sqrt", "Pow"})) edits.above("self", 0);
+    if (one_of(node, {"Acos", "Asin", "Atanh", "Erfinv"})) edits.between("self", -1 + kMargin, 1 - kMargin);
+    edits.left_out().into(result);
     return result;
   }
 };

@@ -1,5 +1,6 @@
 // The mean of nothing: an empty tensor, or a loss whose every target is ignored. A division by zero inside
 // the op.
+#include "explain/edits.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
 
@@ -39,6 +40,7 @@ class EmptyMean : public Rule {
       Probe probe(s, id);
       probe.in_float64(false);
       probe.conclude(result, true);
+      Edits(s, id).left_out().into(result);
       return result;
     }
     return std::nullopt;

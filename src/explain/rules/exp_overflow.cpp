@@ -1,4 +1,7 @@
 // exp, exp2, expm1, sinh or cosh of an argument too large for the format.
+#include <cmath>
+
+#include "explain/edits.h"
 #include "explain/probe.h"
 #include "explain/range.h"
 #include "explain/rules/rules.h"
@@ -35,6 +38,8 @@ class ExpOverflow : public Rule {
     if (excess->argument < 700) probe.in_float64(true);
     probe.without_rows();
     probe.conclude(result, true);
+    // What is computed of it next may need room as well: a sum, a product.
+    Edits(s).at_most("self", std::floor(edge) - 1).at_most("self", std::floor(edge / 2)).at_most("self", std::floor(edge / 4)).into(result);
     return result;
   }
 };

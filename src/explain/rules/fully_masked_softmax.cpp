@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "explain/edits.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
 
@@ -82,6 +83,8 @@ class FullyMaskedSoftmax : public Rule {
     probe.in_float64(false);
     probe.without_rows();
     probe.conclude(result, true);
+    const record::OpId call = s.backward ? s.birth.forward : inside ? around : s.birth.op;
+    Edits(s, call).bounded(x->arg).left_out().into(result);
     return result;
   }
 };

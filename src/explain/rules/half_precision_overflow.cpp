@@ -2,6 +2,7 @@
 // a mask constant that becomes -Inf there.
 #include <algorithm>
 
+#include "explain/edits.h"
 #include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/range.h"
@@ -36,6 +37,7 @@ std::optional<Finding> infinite_constant(const Scene& s) {
         "a constant of the program is infinite in " + dtype_name(use.dtype) + ", and zero times it is NaN",
         "masked_fill with torch.finfo(dtype).min instead of adding a product with a large constant");
     conclude(result, false);
+    Edits(s).bounded(use.arg).into(result);
     return result;
   }
   return std::nullopt;
@@ -77,6 +79,12 @@ class HalfPrecisionOverflow : public Rule {
     }
     probe.without_rows();
     probe.conclude(result, true);
+    Edits edits(s);
+    if (cast)
+      edits.between("self", -excess->limit, excess->limit);
+    else
+      edits.computed_in(sense::DType::kFloat32);
+    edits.into(result);
     if (!mask && !cast && !result.experiments.empty() && !result.experiments.front().confirms)
       result.fix_text = "bound the operands (clamp, or subtract the maximum): float32 does not hold the result either";
     return result;

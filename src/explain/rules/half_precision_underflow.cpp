@@ -1,5 +1,6 @@
 // A value or epsilon that half precision rounds away (to 0, or to the 1 it was meant to stay below), and that
 // was then divided by, logged or differentiated at.
+#include "explain/edits.h"
 #include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
@@ -45,6 +46,10 @@ class HalfPrecisionUnderflow : public Rule {
     probe.without_rows();
     probe.in_float64(false);
     probe.conclude(result, true);
+    Edits edits(s);
+    edits.computed_in(sense::DType::kFloat32);
+    if (point->kind == PointKind::kDivide && s.culprit != s.birth.op) edits.replaced(point->arg, 0, 1);
+    edits.into(result);
     return result;
   }
 };

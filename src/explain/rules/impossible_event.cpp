@@ -2,6 +2,7 @@
 // is not. Its first link is the log of a probability of exactly zero.
 #include <cmath>
 
+#include "explain/edits.h"
 #include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
@@ -52,6 +53,7 @@ class ImpossibleEvent : public Rule {
       probe.finite_if(figure(floor.replace_from) + " in " + in->arg + " replaced by 0", floor);
     probe.in_float64(false);
     probe.conclude(result, true);
+    if (!in->arg.empty()) Edits(s, s.birth.op).replaced(in->arg, floor.replace_from, 0).into(result);
     return result;
   }
 };

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "explain/edits.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
 
@@ -64,6 +65,7 @@ class InfeasibleCtc : public Rule {
     probe.in_float64(false);
     probe.again();
     probe.conclude(result, true);
+    Edits(s, s.backward && s.forward ? s.birth.forward : s.birth.op).left_out(0, "zero_infinity").into(result);
     return result;
   }
 };

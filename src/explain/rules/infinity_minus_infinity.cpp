@@ -1,4 +1,5 @@
 // Inf - Inf: infinities of opposite sign added, or equal ones subtracted, directly or inside a reduction.
+#include "explain/edits.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
 
@@ -62,6 +63,10 @@ class InfinityMinusInfinity : public Rule {
     probe.in_float64(false);
     probe.without_rows();
     probe.conclude(result, true);
+    Edits edits(s, s.birth.op);
+    for (const auto& use : s.op->inputs)
+      if (use.health.inf() > 0 && !use.arg.empty()) edits.bounded(use.arg);
+    edits.left_out().into(result);
     return result;
   }
 };

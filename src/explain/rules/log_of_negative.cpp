@@ -2,6 +2,7 @@
 // determinant.
 #include <cmath>
 
+#include "explain/edits.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
 
@@ -63,6 +64,10 @@ class LogOfNegative : public Rule {
     probe.in_float64(false);
     probe.without_rows();
     probe.conclude(result, true);
+    if (domain->high <= 1)
+      Edits(s).between(arg, 1e-6, 1 - 1e-6).into(result);
+    else
+      Edits(s).at_least(arg, domain->low + 1e-6).above(arg, domain->low).into(result);
     return result;
   }
 };

@@ -1,4 +1,5 @@
 // A logarithm of an exact zero (log1p of -1, logit of 0 or 1, xlogy with 0 on the right).
+#include "explain/edits.h"
 #include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
@@ -6,6 +7,8 @@
 
 namespace finitude::explain {
 namespace {
+
+constexpr double kMargin = 1e-6;  // from an edge that is not 0
 
 // How the zero came about, for the reader; the split against `underflow` is that rule's business.
 std::string how(const Scene& s, const Point& point) {
@@ -70,6 +73,8 @@ Finding in_backward(const Scene& s, const Point& point) {
   probe.in_float64(false);
   probe.without_rows();
   probe.conclude(result, true);
+  const std::string node = plain_name(s.node->name);
+  Edits(s).above(node == "Xlogy" ? "other" : "self", node == "Log1P" ? -1 : 0).left_out().into(result);
   return result;
 }
 
@@ -97,6 +102,14 @@ class LogOfZero : public Rule {
     probe.in_float64(false);
     probe.without_rows();
     probe.conclude(result, true);
+    Edits edits(s);
+    if (point->edge > 0)
+      edits.between(point->arg, kMargin, 1 - kMargin);
+    else if (point->edge < 0)
+      edits.at_least(point->arg, -1 + kMargin);
+    else
+      edits.above(point->arg, 0);
+    edits.left_out().into(result);
     return result;
   }
 };

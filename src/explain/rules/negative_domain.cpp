@@ -2,6 +2,7 @@
 // domain.
 #include <cmath>
 
+#include "explain/edits.h"
 #include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
@@ -76,6 +77,14 @@ class NegativeDomain : public Rule {
     probe.in_float64(false);
     probe.without_rows();
     probe.conclude(result, true);
+    Edits edits(s);
+    if (domain->low == 0)
+      edits.above("self", 0);  // at 0 itself the derivative is infinite
+    else if (std::isfinite(domain->high))
+      edits.between("self", domain->low + 1e-6, domain->high - 1e-6);
+    else
+      edits.at_least("self", domain->low + 1e-6);
+    edits.left_out().into(result);
     return result;
   }
 };

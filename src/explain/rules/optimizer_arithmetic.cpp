@@ -1,4 +1,5 @@
 // Finite gradients in, a non-finite update or state out: 0 / 0 or an overflow inside the optimizer.
+#include "explain/edits.h"
 #include "explain/probe.h"
 #include "explain/range.h"
 #include "explain/rules/rules.h"
@@ -40,6 +41,7 @@ class OptimizerArithmetic : public Rule {
     else if (excess && excess->dtype != sense::DType::kFloat64)
       probe.in_float64(true);
     probe.conclude(result, point || excess);
+    if (point) Edits(s, s.culprit).replaced(point->arg, 0, 1).above(point->arg, 0).into(result);
     return result;
   }
 };

@@ -1,4 +1,5 @@
 // A product, power, sum or contraction of finite numbers beyond the range of float32 or float64.
+#include "explain/edits.h"
 #include "explain/probe.h"
 #include "explain/range.h"
 #include "explain/rules/rules.h"
@@ -36,6 +37,9 @@ class Overflow : public Rule {
     }
     probe.without_rows();
     probe.conclude(result, !excess->division);
+    Edits edits(s);
+    if (excess->dtype != sense::DType::kFloat64) edits.computed_in(sense::DType::kFloat64);
+    edits.into(result);
     return result;
   }
 };

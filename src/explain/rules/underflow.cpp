@@ -4,6 +4,7 @@
 // a zero from them is the fault of the log (log-of-zero). An exponential, product or power that is not
 // normalised afterwards (a likelihood, a kernel matrix, a variance) has lost its value before anyone took the
 // log: that is underflow. In half precision half-precision-underflow speaks instead.
+#include "explain/edits.h"
 #include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
@@ -52,6 +53,15 @@ class Underflow : public Rule {
     probe.without_rows();
     probe.in_float64(false);
     probe.conclude(result, true);
+    Edits edits(s);
+    const bool derivative = s.backward && !s.forward_bad();
+    if (point->kind == PointKind::kLog && !derivative)
+      edits.above(point->arg, point->edge);
+    else if (derivative)
+      edits.above("self", 0).left_out();
+    else
+      edits.replaced(point->arg, 0, 1).above(point->arg, 0);
+    edits.into(result);
     return result;
   }
 };

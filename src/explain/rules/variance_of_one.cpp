@@ -1,6 +1,7 @@
 // An unbiased variance or standard deviation of one element, and n / (n - 1) with n = 1.
 #include <cmath>
 
+#include "explain/edits.h"
 #include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
@@ -49,6 +50,7 @@ class VarianceOfOne : public Rule {
       Finding result = finding(s, "variance-of-one", kScoreOneMeaning,
                                "n / (n - 1) with n = 1: an unbiased variance of one element", fix);
       conclude(result, true);
+      Edits(s, s.culprit).replaced("other", 0, 1).into(result);
       return result;
     }
     const std::string op = plain_name(s.first->name);
@@ -68,6 +70,7 @@ class VarianceOfOne : public Rule {
     probe.in_float64(false);
     probe.again();
     probe.conclude(result, true);
+    Edits(s, s.culprit).left_out(0).left_out(1).into(result);
     return result;
   }
 };

@@ -1,5 +1,6 @@
 // The backward of a custom autograd Function makes a non-finite value of finite gradients and finite saved
 // tensors.
+#include "explain/edits.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
 #include "explain/singular.h"
@@ -34,6 +35,7 @@ class WrongBackward : public Rule {
     if (point && point->operand.tensor) probe.zeros_replaced(point->arg);
     probe.again();
     probe.conclude(result, true);
+    if (point) Edits(s, s.birth.op).replaced(point->arg, point->edge, 1).into(result);
     return result;
   }
 };

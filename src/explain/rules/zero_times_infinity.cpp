@@ -2,6 +2,7 @@
 // outside.
 #include <cmath>
 
+#include "explain/edits.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
 
@@ -62,6 +63,9 @@ class ZeroTimesInfinity : public Rule {
     probe.in_float64(false);
     probe.without_rows();
     probe.conclude(result, true);
+    Edits edits(s, s.backward && s.node && is_builtin_node(*s.node) ? s.birth.forward : s.birth.op);
+    if (!s.backward && !inf_arg.empty()) edits.replaced(inf_arg, -INFINITY, 0).replaced(inf_arg, INFINITY, 0);
+    edits.left_out().into(result);
     return result;
   }
 };

@@ -1,0 +1,128 @@
+"""The verified change as a unified diff of the program's line, where that line is simple enough to be rewritten for certain."""
+
+import ast
+import difflib
+import linecache
+import os
+
+OPERATORS = {"div": ast.Div, "true_divide": ast.Div, "pow": ast.Pow}
+# Their place among the arguments of the call, and among the operands of an operator.
+PLACES = {"self": 0, "input": 0, "other": 1, "exponent": 1}
+
+WITH_ARGUMENTS = ("div", "true_divide", "pow", "softmax", "log_softmax", "logsumexp")  # as methods
+
+
+def add_diff(found):
+    """Takes the change as code out of the findings and puts the diff in, or nothing."""
+    fix = found.get("fix") or {}
+    edit = fix.pop("edit", None)
+    if edit and fix.get("verified") and not edit["is_number"]:
+        lines = linecache.getlines(edit["file"])
+        if diff := diff_of(lines, edit, os.path.basename(edit["file"])):
+            fix["diff"] = diff
+
+
+def diff_of(lines, edit, name):
+    """The diff, or None: the line computes this in several places, or not in a way that is known here."""
+    text = "".join(lines)
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+    statement = _statement(tree, edit["line"])
+    if statement is None or not text.isascii():  # columns count bytes
+        return None
+    torch_names, modules = _torch_names(tree), _modules(tree)
+    operands = [o for node in _own_nodes(statement) if (o := _operand(node, edit, torch_names, modules)) is not None]
+    if len(operands) != 1 or operands[0].lineno != operands[0].end_lineno:
+        return None
+    operand, code = operands[0], edit["code"]
+    row, begin, end = operand.lineno - 1, operand.col_offset, operand.end_col_offset
+    source = lines[row][begin:end]
+    if "torch." in code and not _imports_torch(tree):
+        return None
+    if code.count("{x}") > 1 and not _can_repeat(operand):
+        return None
+    simple = isinstance(operand, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)) or code.startswith("torch.")
+    changed = source if simple else f"({source})"
+    changed = changed + code.replace("{x}", changed) if code.startswith(".") else code.replace("{x}", source)
+    after = list(lines)
+    after[row] = lines[row][:begin] + changed + lines[row][end:]
+    try:
+        ast.parse("".join(after))
+    except SyntaxError:
+        return None
+    diff = "".join(difflib.unified_diff(lines, after, f"a/{name}", f"b/{name}", n=1))
+    return diff if diff.endswith("\n") else diff + "\n"
+
+
+def _statement(tree, line):
+    """The innermost statement that the line belongs to."""
+    best = None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and node.lineno <= line <= node.end_lineno:
+            if best is None or (node.lineno, -node.end_lineno) >= (best.lineno, -best.end_lineno):
+                best = node
+    return best
+
+
+def _own_nodes(statement):
+    """What the statement computes itself, not the statements or functions inside it."""
+    todo = [statement]
+    while todo:
+        node = todo.pop()
+        yield node
+        todo += [n for n in ast.iter_child_nodes(node)
+                 if not isinstance(n, (ast.stmt, ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp))]
+
+
+def _torch_names(tree):
+    """Names under which the program has torch and its modules of functions."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(a.asname or a.name.split(".")[0] for a in node.names if a.name.split(".")[0] == "torch")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+            names.update(a.asname or a.name for a in node.names if a.name in ("functional", "special", "linalg", "nn"))
+    return names
+
+
+def _modules(tree):
+    """Names that the program imports."""
+    return {a.asname or a.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))
+            for a in node.names}
+
+
+def _imports_torch(tree):
+    return any(isinstance(n, ast.Import) and any(a.name.split(".")[0] == "torch" and a.asname is None for a in n.names)
+               for n in ast.walk(tree))
+
+
+def _operand(node, edit, torch_names, modules):
+    """The expression of the edited argument, if the node computes that operator."""
+    name = edit["op"].rpartition("::")[2].strip("_")
+    place = PLACES.get(edit["arg"])
+    if place is None:
+        return None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, OPERATORS.get(name, ())):
+        return (node.left, node.right)[place]
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != name:
+        return None
+    root = node.func.value
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    of_module = isinstance(root, ast.Name) and root.id in torch_names
+    if not of_module and (isinstance(root, ast.Name) and root.id in modules or bool(node.args) != (name in WITH_ARGUMENTS)):
+        return None  # another library's, or another thing of that name: logger.log("loss", x)
+    operands = node.args if of_module else [node.func.value, *node.args]
+    for keyword in node.keywords:
+        if keyword.arg == edit["arg"]:
+            return keyword.value
+    found = operands[place] if place < len(operands) else None
+    return None if isinstance(found, ast.Starred) else found
+
+
+def _can_repeat(operand):
+    """Computed twice it is the same and costs nothing."""
+    return all(isinstance(n, (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.expr_context, ast.Slice, ast.Tuple,
+                              ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)) for n in ast.walk(operand))

@@ -1,0 +1,99 @@
+// Where the bad value was born and why, told of the trace that was taken; and, where the step is on a tape as well,
+// what came of trying the fix on it.
+#include "bindings/analyse_python.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "bindings/tape_python.h"
+#include "explain/explain.h"
+#include "explain/fix.h"
+#include "locate/slice.h"
+#include "observe/tracer_torch.h"
+#include "replay/lab_torch.h"
+#include "replay/step_lab_torch.h"
+#include "show/findings.h"
+
+namespace finitude::bindings {
+namespace {
+
+namespace py = pybind11;
+using nlohmann::json;
+
+double as_double(const json& j, const char* key, double fallback) {
+  const auto it = j.find(key);
+  if (it == j.end()) return fallback;
+  if (it->is_number()) return it->get<double>();
+  if (!it->is_string()) return fallback;
+  const auto& s = it->get_ref<const std::string&>();
+  return s == "NaN" ? NAN : s == "Infinity" ? INFINITY : s == "-Infinity" ? -INFINITY : fallback;
+}
+
+explain::StepHistory history_from(const std::string& text) {
+  explain::StepHistory h;
+  const json j = json::parse(text, nullptr, false);
+  if (!j.is_object()) return h;
+  for (const auto& point : j.value("points", json::array())) {
+    h.loss.push_back(as_double(point, "loss", 0));
+    h.grad_absmax.push_back(as_double(point, "grad", 0));
+    h.learning_rate.push_back(as_double(point, "lr", 0));
+  }
+  for (const auto& value : j.value("param_absmax", json::array())) {
+    if (value.is_number()) h.param_absmax.push_back(value.get<double>());
+  }
+  h.lr_now = as_double(j, "lr_now", 0);
+  h.half_parameters = j.value("half_parameters", false);
+  h.scaler_active = j.value("scaler_active", false);
+  h.scale = as_double(j, "scale", 0);
+  h.scaler_skips_in_row = j.value("scaler_skips_in_row", 0u);
+  h.optimizer = j.value("optimizer", "");
+  h.optimizer_eps = as_double(j, "optimizer_eps", 0);
+  return h;
+}
+
+// Locates and explains the trace taken so far. JSON: births, cause, fix, path, absorbed; ops if asked for.
+// swallowed: where nothing bad reached a sink, the overflows that arithmetic took in are the births.
+// seconds: the most that experiments with the whole step may take; 0: none are made.
+std::string analyse(const std::string& history_json, std::size_t want_ops, bool swallowed, double seconds) {
+  observe::Tracer& tracer = observe::Tracer::get();
+  const record::Trace trace = tracer.take_trace();
+  json out;
+  {
+    py::gil_scoped_release release;
+    locate::Located located = locate::locate(trace);
+    if (swallowed && located.births.empty()) located.births = locate::swallowed_overflows(trace, located);
+    const explain::StepHistory history = history_from(history_json);
+    replay::TorchLab lab(tracer);
+    explain::Finding finding;
+    finding.cause_class = "unknown";
+    finding.confidence = "possible";
+    if (!located.births.empty()) {
+      finding = explain::explain({trace, located, 0, history, &lab});
+      const capture::Tape* tape = seconds > 0 ? recorded_tape() : nullptr;
+      if (tape != nullptr) {
+        replay::TorchStepLab step(*tape, trace);
+        finding.rows = located.births[0].rows;
+        explain::TimeBudget budget;
+        budget.most = seconds;
+        explain::try_on_step(finding, step, budget);
+      }
+    }
+    out = show::findings(trace, located, finding);
+    out["num_ops"] = trace.ops.size();
+    out["truncated"] = trace.truncated;
+    out["absorbed"] = json::array();
+    for (std::size_t i = 0; i < located.absorbed.size() && i < 16; ++i) {
+      out["absorbed"].push_back(show::birth(trace, located.absorbed[i]));
+    }
+    if (want_ops != 0) out["ops"] = show::op_table(trace, want_ops);
+  }
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace
+
+void define_analyse(py::module_& m) {
+  m.def("analyse", &analyse, py::arg("history"), py::arg("want_ops"), py::arg("swallowed"), py::arg("seconds") = 0.0);
+}
+
+}  // namespace finitude::bindings

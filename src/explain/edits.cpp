@@ -1,0 +1,174 @@
+// See edits.h.
+#include "explain/edits.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "explain/singular.h"
+
+namespace finitude::explain {
+namespace {
+
+using record::kNone;
+using replay::Edit;
+
+// The next larger number that takes two digits to write: what is told is what was tried.
+double in_two_digits(double value) {
+  char text[32];
+  for (const double at_least : {value, value * 1.05}) {
+    std::snprintf(text, sizeof text, "%.1e", at_least);
+    if (std::strtod(text, nullptr) >= value) break;
+  }
+  return std::strtod(text, nullptr);
+}
+
+const record::Frame* line_of(const record::Trace& trace, const record::Op& op) {
+  if (op.stack >= trace.stacks.size() || trace.stacks[op.stack].frames.empty()) return nullptr;
+  return &trace.stacks[op.stack].frames.front();
+}
+
+// Parts of an op come from where it comes from.
+const record::Frame* line_around(const record::Trace& trace, record::OpId id) {
+  for (int depth = 0; id < trace.ops.size() && depth < 16; ++depth, id = trace.ops[id].parent)
+    if (const auto* line = line_of(trace, trace.ops[id])) return line;
+  return nullptr;
+}
+
+std::vector<record::OpId> calls_like(const record::Trace& trace, record::OpId call) {
+  std::vector<record::OpId> calls{call};
+  const record::Op& op = trace.ops[call];
+  const auto* line = line_around(trace, call);
+  if (!line) return calls;
+  for (record::OpId id = 0; id < trace.ops.size(); ++id) {
+    const record::Op& other = trace.ops[id];
+    if (id == call || other.is_node || other.name != op.name) continue;
+    const auto* place = line_around(trace, id);
+    if (place && place->line == line->line && place->file == line->file) calls.push_back(id);
+  }
+  return calls;
+}
+
+record::OpId call_to_mend(const Scene& s) {
+  const bool own_lines = s.node && !is_builtin_node(*s.node);
+  if (s.backward && s.culprit == s.birth.op && s.forward && !own_lines) return s.birth.forward;
+  return s.culprit;
+}
+
+}  // namespace
+
+Edits::Edits(const Scene& scene) : Edits(scene, call_to_mend(scene)) {}
+
+Edits::Edits(const Scene& scene, record::OpId call) : scene_(scene), call_(call) {
+  if (call < scene.trace.ops.size()) calls_ = calls_like(scene.trace, call);
+}
+
+const record::Op* Edits::call() const {
+  return call_ < scene_.trace.ops.size() ? &scene_.trace.ops[call_] : nullptr;
+}
+
+sense::DType Edits::dtype_of(std::string_view arg) const {
+  const record::Op* op = call();
+  return op ? operand(*op, arg, 0).dtype() : sense::DType::kOther;
+}
+
+void Edits::add(Edit edit) {
+  const record::Op* op = call();
+  if (!op) return;
+  if (!edit.arg.empty() && !operand(*op, edit.arg, op->inputs.size())) return;
+  edit.ops = calls_;
+  edits_.push_back(std::move(edit));
+}
+
+Edits& Edits::at_least(std::string_view arg, double min) {
+  Edit edit;
+  edit.arg = arg;
+  edit.min = min;
+  edit.text = edit.arg + " clamped at " + figure(min);
+  edit.code = ".clamp(min=" + figure(min) + ")";
+  add(std::move(edit));
+  return *this;
+}
+
+Edits& Edits::at_most(std::string_view arg, double max) {
+  Edit edit;
+  edit.arg = arg;
+  edit.max = max;
+  edit.text = edit.arg + " clamped to at most " + figure(max);
+  edit.code = ".clamp(max=" + figure(max) + ")";
+  add(std::move(edit));
+  return *this;
+}
+
+Edits& Edits::between(std::string_view arg, double min, double max) {
+  Edit edit;
+  edit.arg = arg;
+  edit.min = min;
+  edit.max = max;
+  edit.text = edit.arg + " clamped to [" + figure(min) + ", " + figure(max) + "]";
+  edit.code = ".clamp(" + figure(min) + ", " + figure(max) + ")";
+  add(std::move(edit));
+  return *this;
+}
+
+Edits& Edits::replaced(std::string_view arg, double from, double to) {
+  Edit edit;
+  edit.kind = Edit::Kind::kReplace;
+  edit.arg = arg;
+  edit.from = from;
+  edit.to = to;
+  edit.text = figure(from) + " in " + edit.arg + " replaced by " + figure(to);
+  if (from == 0) edit.code = "torch.where({x} == 0, " + figure(to) + ", {x})";
+  if (std::isnan(from)) edit.code = "torch.where(torch.isnan({x}), " + figure(to) + ", {x})";
+  add(std::move(edit));
+  return *this;
+}
+
+Edits& Edits::above(std::string_view arg, double edge) {
+  const sense::DType dtype = dtype_of(arg);
+  at_least(arg, edge + (edge == 0 ? in_two_digits(safe_floor(dtype)) : 1e-6));
+  if (edge == 0 && dtype != sense::DType::kOther) at_least(arg, in_two_digits(sense::info(dtype).min_normal));
+  return *this;
+}
+
+Edits& Edits::bounded(std::string_view arg) {
+  const sense::DType dtype = dtype_of(arg);
+  if (dtype == sense::DType::kOther) return *this;
+  const double limit = sense::info(dtype).max_finite;
+  Edit edit;
+  edit.arg = arg;
+  edit.min = -limit;
+  edit.max = limit;
+  edit.text = "infinities in " + edit.arg + " replaced by the largest finite number";
+  edit.code = ".clamp(torch.finfo({x}.dtype).min, torch.finfo({x}.dtype).max)";
+  add(std::move(edit));
+  return *this;
+}
+
+Edits& Edits::left_out(double fill, std::string switch_on) {
+  Edit edit;
+  edit.kind = Edit::Kind::kLeaveOut;
+  edit.to = fill;
+  const record::Op* op = call();
+  edit.text = "what " + (op ? plain_name(op->name) : std::string("it")) +
+              " has no value or derivative for left out with torch.where, before and after";
+  if (!switch_on.empty()) edit.text = switch_on + "=True";
+  edit.switch_on = std::move(switch_on);
+  add(std::move(edit));
+  return *this;
+}
+
+Edits& Edits::computed_in(sense::DType dtype) {
+  Edit edit;
+  edit.kind = Edit::Kind::kCompute;
+  edit.dtype = dtype;
+  edit.text = "the whole step in " + dtype_name(dtype);
+  add(std::move(edit));
+  return *this;
+}
+
+void Edits::into(Finding& finding) const { finding.edits.insert(finding.edits.end(), edits_.begin(), edits_.end()); }
+
+}  // namespace finitude::explain

@@ -1,0 +1,48 @@
+// The changes to the program by which a rule's fix can be tried on the whole step.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "explain/evidence.h"
+
+namespace finitude::explain {
+
+// Names edits of one call, best first. They are of all calls of that operator that come from the same line:
+// what is changed there is changed for each of them. Each is named only where it can make sense: an argument
+// that the call does not have is passed over.
+class Edits {
+ public:
+  // The call that the program would change: of a birth in backward the forward call that its node belongs to,
+  // unless a custom Function's own lines made the value.
+  explicit Edits(const Scene& scene);
+  Edits(const Scene& scene, record::OpId call);
+
+  Edits& at_least(std::string_view arg, double min);
+  Edits& at_most(std::string_view arg, double max);
+  Edits& between(std::string_view arg, double min, double max);
+  Edits& replaced(std::string_view arg, double from, double to);
+  // Above zero: at a floor that the format divides by well, then at its smallest normal number.
+  Edits& above(std::string_view arg, double edge);
+  // Infinities become the largest finite number of the format.
+  Edits& bounded(std::string_view arg);
+  Edits& left_out(double fill = 0, std::string switch_on = {});
+  Edits& computed_in(sense::DType dtype);
+
+  void into(Finding& finding) const;
+
+  // The call that is changed; null where there is none.
+  const record::Op* call() const;
+
+ private:
+  void add(replay::Edit edit);
+  sense::DType dtype_of(std::string_view arg) const;
+
+  const Scene& scene_;
+  record::OpId call_ = record::kNone;
+  std::vector<record::OpId> calls_;
+  std::vector<replay::Edit> edits_;
+};
+
+}  // namespace finitude::explain

@@ -1,0 +1,145 @@
+// See fix.h.
+#include "explain/fix.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "explain/evidence.h"
+
+namespace finitude::explain {
+namespace {
+
+using replay::Edit;
+using replay::StepTrial;
+
+std::string listed(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i ? ", " : "") + names[i];
+  if (names.size() > kShown) text += " and " + std::to_string(names.size() - kShown) + " more";
+  return text;
+}
+
+std::string outcome_of(const StepTrial& trial) {
+  if (!trial.ran) return "could not be tried: " + trial.why_not;
+  if (!trial.bad.empty()) return "not finite: " + listed(trial.bad);
+  if (!trial.difference.empty()) return "finite, but it also changes what was finite: " + trial.difference;
+  return "loss and gradients finite, " +
+         (trial.compared == 0 ? std::string("nothing else in reach to compare")
+                              : counted(trial.compared, "value") + " that the birth did not touch as before");
+}
+
+class Trials {
+ public:
+  Trials(Finding& finding, replay::StepLab& lab, const TimeBudget& budget)
+      : finding_(finding), lab_(lab), budget_(budget) {}
+
+  void run() {
+    if (std::string why = lab_.faithful(); !why.empty()) {
+      finding_.fix_outcome = "not tried on the whole step: " + why;
+      return;
+    }
+    limit_ = std::min(budget_.most, std::max(budget_.least, budget_.times_the_step * lab_.step_seconds()));
+    fix();
+    const double step = lab_.step_seconds();
+    if (allows(3 * step)) {
+      const int same = lab_.again(3);
+      add("whole step, again as it was, 3 times",
+          same == 3 ? "the same bits each time" : "other bits in " + counted(3 - same, "run"), same == 3);
+    }
+    as_it_is("whole step in float64", 4 * step, [&] {
+      Edit edit;
+      edit.kind = Edit::Kind::kCompute;
+      edit.dtype = sense::DType::kFloat64;
+      if (!finding_.edits.empty()) edit.ops = finding_.edits.front().ops;
+      return lab_.run(edit);
+    });
+    rows();
+    as_it_is("whole step, deterministic kernels", 2 * step, [&] { return lab_.deterministic(); });
+    finding_.step_seconds = step;
+    finding_.tried_seconds = spent();
+    finding_.budget_seconds = limit_;
+  }
+
+ private:
+  double spent() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count(); }
+
+  bool allows(double seconds) {
+    if (spent() + seconds <= limit_) return true;
+    finding_.out_of_time = true;
+    return false;
+  }
+
+  void add(std::string name, std::string outcome, std::optional<bool> confirms) {
+    Experiment experiment{std::move(name), std::move(outcome), confirms.value_or(false)};
+    experiment.predicted = confirms.has_value();
+    finding_.experiments.push_back(std::move(experiment));
+  }
+
+  void fix() {
+    std::string first;
+    double each = 4 * lab_.step_seconds();  // two replays, copies and comparisons
+    for (const Edit& edit : finding_.edits) {
+      if (!allows(each)) break;
+      const StepTrial trial = lab_.run(edit);
+      each = std::max(each, trial.seconds);
+      std::string outcome = outcome_of(trial);
+      if (trial.ran) add("whole step, " + edit.text, outcome, std::nullopt);
+      if (trial.verified()) {
+        finding_.fix_verified = true;
+        finding_.fix_tried = edit.text;
+        finding_.fix_outcome = std::move(outcome);
+        finding_.fix_edit = edit;
+        return;
+      }
+      if (first.empty()) {
+        first = std::move(outcome);
+        finding_.fix_tried = edit.text;
+        finding_.fix_outcome = first;
+      }
+    }
+  }
+
+  void rows() {
+    if (!allows(4 * lab_.step_seconds())) return;
+    // Half of what is left: the others tell as much.
+    const replay::GuiltyRows found = lab_.guilty_rows(finding_.rows, (limit_ - spent()) / 2);
+    if (!found.ran || found.guilty.empty()) return;
+    std::string which;
+    constexpr std::size_t kShown = 8;
+    for (std::size_t i = 0; i < std::min(found.guilty.size(), kShown); ++i)
+      which += (i ? ", " : "") + std::to_string(found.guilty[i]);
+    if (found.guilty.size() > kShown) which += " and " + std::to_string(found.guilty.size() - kShown) + " more";
+    add("whole step, sample" + std::string(found.guilty.size() > 1 ? "s " : " ") + which + " of " +
+            std::to_string(found.rows) + " replaced by a copy of sample " + std::to_string(found.filler),
+        std::string(found.more ? "still not finite: there are more of them" : "loss and gradients finite") +
+            (found.together ? "; none of them alone makes the step fail"
+             : found.guilty.size() > 1 ? "; each of them alone makes the step fail"
+                                       : ""),
+        std::nullopt);
+  }
+
+  // Nothing is predicted of these: they tell, they do not judge.
+  template <typename Run>
+  void as_it_is(const char* name, double needs, const Run& run) {
+    if (!allows(needs)) return;
+    const StepTrial trial = run();
+    if (!trial.ran) return;
+    add(name, trial.bad.empty() ? "loss and gradients finite" : "not finite: " + listed(trial.bad), std::nullopt);
+  }
+
+  Finding& finding_;
+  replay::StepLab& lab_;
+  const TimeBudget budget_;
+  double limit_ = 0;
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+void try_on_step(Finding& finding, replay::StepLab& lab, const TimeBudget& budget) {
+  Trials(finding, lab, budget).run();
+}
+
+}  // namespace finitude::explain

@@ -1,0 +1,20 @@
+// The fix of a finding and experiments with the whole step: tried on the tape, within a time budget.
+#pragma once
+
+#include "explain/explain.h"
+#include "replay/edit.h"
+
+namespace finitude::explain {
+
+// In seconds: so many times the step, and never more than `most`; small steps get `least`, so that one that takes
+// a millisecond is not left untried for want of twenty.
+struct TimeBudget {
+  double times_the_step = 20, most = 60, least = 2;
+};
+
+// Tries the edits of the finding, in their order, until one is verified (CONTRACTS section 4), and the step as
+// it is: again, in float64, with deterministic kernels. Fills in the fix and appends the experiments. What does
+// not fit into the budget is left out and said so.
+void try_on_step(Finding& finding, replay::StepLab& lab, const TimeBudget& budget);
+
+}  // namespace finitude::explain

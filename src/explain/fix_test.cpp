@@ -1,0 +1,169 @@
+// Edits that rules name, and what trying them on the whole step makes of a finding.
+#include "explain/fix.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "explain/edits.h"
+#include "explain/trace_builder.h"
+
+namespace finitude::explain {
+namespace {
+
+using replay::Edit;
+using replay::StepTrial;
+
+// Answers in order; what is not in the list could not run.
+class TableStep : public replay::StepLab {
+ public:
+  std::string why_not;
+  double seconds = 0.001;
+  int same = 3;
+  replay::GuiltyRows rows;
+  std::vector<StepTrial> answers;
+  std::vector<Edit> asked;
+
+  std::string faithful() override { return why_not; }
+  double step_seconds() const override { return seconds; }
+  StepTrial run(const Edit& edit) override {
+    asked.push_back(edit);
+    if (asked.size() <= answers.size()) return answers[asked.size() - 1];
+    StepTrial none;
+    none.why_not = "not in the table";
+    return none;
+  }
+  StepTrial deterministic() override { return {}; }
+  replay::GuiltyRows guilty_rows(const std::vector<std::int64_t>&, double) override { return rows; }
+  int again(int) override { return same; }
+};
+
+StepTrial ran(std::vector<std::string> bad = {}, std::string difference = {}) {
+  StepTrial trial;
+  trial.ran = true;
+  trial.bad = std::move(bad);
+  trial.difference = std::move(difference);
+  trial.compared = 7;
+  return trial;
+}
+
+Finding with_edits(std::size_t count) {
+  Finding finding;
+  for (std::size_t i = 0; i < count; ++i) {
+    Edit edit;
+    edit.ops = {0};
+    edit.text = "edit " + std::to_string(i);
+    finding.edits.push_back(edit);
+  }
+  return finding;
+}
+
+TEST(Fix, TheFirstVerifiedEditIsTheFix) {
+  Finding finding = with_edits(3);
+  TableStep step;
+  step.answers = {ran({"loss"}), ran(), ran()};
+  try_on_step(finding, step, {});
+  EXPECT_TRUE(finding.fix_verified);
+  EXPECT_EQ(finding.fix_tried, "edit 1");
+  EXPECT_NE(finding.fix_outcome.find("7 values"), std::string::npos) << finding.fix_outcome;
+  ASSERT_TRUE(finding.fix_edit);
+  EXPECT_EQ(finding.fix_edit->text, "edit 1");
+  ASSERT_GE(finding.experiments.size(), 3u);
+  EXPECT_EQ(finding.experiments[0].outcome, "not finite: loss");
+  EXPECT_FALSE(finding.experiments[0].predicted);  // says nothing against the cause
+  EXPECT_TRUE(finding.experiments[2].predicted && finding.experiments[2].confirms);  // again as it was
+}
+
+TEST(Fix, FiniteIsNotEnough) {
+  Finding finding = with_edits(1);
+  TableStep step;
+  step.answers = {ran({}, "1 became 2 in aten::mul")};
+  try_on_step(finding, step, {});
+  EXPECT_FALSE(finding.fix_verified);
+  EXPECT_FALSE(finding.fix_edit);
+  EXPECT_NE(finding.fix_outcome.find("1 became 2"), std::string::npos);
+}
+
+TEST(Fix, WhereTheReplayIsNotTheStepNothingIsTried) {
+  Finding finding = with_edits(1);
+  TableStep step;
+  step.why_not = "other bits";
+  step.answers = {ran()};
+  try_on_step(finding, step, {});
+  EXPECT_FALSE(finding.fix_verified);
+  EXPECT_TRUE(step.asked.empty() && finding.experiments.empty() && finding.fix_tried.empty());
+  EXPECT_NE(finding.fix_outcome.find("other bits"), std::string::npos);
+}
+
+TEST(Fix, TheBudgetIsKept) {
+  Finding finding = with_edits(2);
+  TableStep step;
+  step.seconds = 20;  // two replays do not fit into a minute together with comparing
+  step.answers = {ran(), ran()};
+  try_on_step(finding, step, {});
+  EXPECT_TRUE(step.asked.empty());
+  EXPECT_TRUE(finding.out_of_time && !finding.fix_verified);
+  EXPECT_EQ(finding.budget_seconds, 60);
+}
+
+TEST(Fix, GuiltySamplesAreTold) {
+  Finding finding = with_edits(0);
+  TableStep step;
+  step.rows.ran = true;
+  step.rows.rows = 32;
+  step.rows.filler = 5;
+  step.rows.guilty = {3, 9};
+  try_on_step(finding, step, {});
+  const auto told = [&](const Experiment& e) { return e.name == "whole step, samples 3, 9 of 32 replaced by a copy of sample 5"; };
+  const auto found = std::find_if(finding.experiments.begin(), finding.experiments.end(), told);
+  ASSERT_NE(found, finding.experiments.end());
+  EXPECT_EQ(found->outcome, "loss and gradients finite; each of them alone makes the step fail");
+}
+
+TEST(Fix, ARuleNamesEditsOfAllCallsOfItsLine) {
+  TraceBuilder b;
+  const auto p = b.tensor({1, 0, 1e-20});
+  const auto call = b.op("aten::log", {{"self", p}}, {b.tensor({0, -kInf, -46})});
+  const auto other = b.op("aten::log", {{"self", p}}, {b.tensor({0, -kInf, -46})});
+  const auto elsewhere = b.op("aten::log", {{"self", p}}, {b.tensor({0, -kInf, -46})});
+  b.trace.ops[other].stack = b.trace.ops[call].stack;
+  b.born(call);
+  const Finding finding = b.explained();
+  ASSERT_EQ(finding.edits.size(), 3u);
+  EXPECT_EQ(finding.edits[0].arg, "self");
+  EXPECT_EQ(finding.edits[0].min, 1e-12);
+  EXPECT_EQ(finding.edits[0].code, ".clamp(min=1e-12)");
+  EXPECT_EQ(finding.edits[1].min, 1.2e-38);  // what is told is what is tried, and no subnormal number
+  EXPECT_EQ(finding.edits[0].ops, (std::vector<record::OpId>{call, other}));
+  EXPECT_NE(elsewhere, other);
+}
+
+TEST(Fix, ABackwardBirthIsMendedInForward) {
+  TraceBuilder b;
+  const auto x = b.tensor({4, 0});
+  const auto root = b.tensor({2, 0});
+  const auto forward = b.op("aten::sqrt", {{"self", x}}, {root});
+  b.begin_node("SqrtBackward0", forward);
+  const auto birth = b.op("aten::div", {{"self", b.tensor({1, 1})}, {"other", TraceBuilder::holding(root, {4, 0})}},
+                          {b.tensor({0.25, kInf})});
+  b.end_node();
+  b.born(birth);
+  const Finding finding = b.explained();
+  ASSERT_FALSE(finding.edits.empty());
+  EXPECT_EQ(finding.edits.front().ops, std::vector<record::OpId>{forward});
+  EXPECT_EQ(finding.edits.back().kind, Edit::Kind::kLeaveOut);
+}
+
+TEST(Fix, AnArgumentThatTheCallDoesNotHaveIsPassedOver) {
+  TraceBuilder b;
+  b.born(b.op("aten::neg", {{"self", b.tensor({1})}}, {b.tensor({kInf})}));
+  const Evidence evidence = b.evidence();
+  const Scene scene(evidence);
+  Finding finding;
+  Edits(scene).replaced("other", 0, 1).at_least("self", 0.5).into(finding);
+  ASSERT_EQ(finding.edits.size(), 1u);
+  EXPECT_EQ(finding.edits[0].arg, "self");
+}
+
+}  // namespace
+}  // namespace finitude::explain

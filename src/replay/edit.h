@@ -1,0 +1,75 @@
+// A change to the program, tried on the whole captured step. Plain data; step_lab_torch.h carries it out.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finitude/dtype.h"
+#include "record/trace.h"
+
+namespace finitude::replay {
+
+// One change to calls of one operator. The backward follows it: where elements of an argument are replaced,
+// they get no gradient (as clamp and masked_fill have it), and the nodes of these calls read the replaced
+// argument. Exactly one of the kinds:
+//   clamp      elements of `arg` below `min` or above `max` become that
+//   replace    elements of `arg` equal to `from` become `to` (Inf and NaN match themselves)
+//   leave out  elements of the (first) result that are not finite become `to`, and where the derivative is not finite
+//              of a finite incoming gradient, no gradient flows: as if torch.where had chosen before and after
+//   in dtype   nothing of single calls: the whole step is computed in another format
+struct Edit {
+  enum class Kind : std::uint8_t { kClamp, kReplace, kLeaveOut, kCompute };
+  Kind kind = Kind::kClamp;
+  std::vector<record::OpId> ops;  // of the trace that was taken along with the tape; all calls of one line
+  std::string arg;                // of the operator's schema: "self", "other"
+  std::optional<double> min, max;
+  double from = 0, to = 0;
+  std::optional<sense::DType> dtype;
+  std::string switch_on;  // an argument of the calls and of their nodes that is a switch, to be turned on
+  std::string text;       // what is done, for the reader: "self clamped at 1e-12"
+  std::string code;       // the same as Python behind the argument: ".clamp_min(1e-12)"; empty: not so simple
+};
+
+// What a step came to that was computed with one thing changed.
+struct StepTrial {
+  bool ran = false;
+  std::string why_not;          // where it did not run, or nothing could be learned from it
+  std::vector<std::string> bad; // results that are not finite: "loss", "gradient of head.weight"
+  std::string difference;       // what else changed: the first value that was finite and came out otherwise; empty: none
+  std::uint64_t compared = 0;   // values that were finite and that the change could have reached
+  double seconds = 0;
+  // CONTRACTS section 4: loss and gradients finite, and what the birth did not touch as it was.
+  bool verified() const { return ran && bad.empty() && difference.empty(); }
+};
+
+// The samples of the batch that make the step fail, found by putting a copy of one sample in the place of others.
+struct GuiltyRows {
+  bool ran = false;
+  std::string why_not;
+  std::int64_t rows = 0, filler = 0;  // of the batch; the one that was copied
+  std::vector<std::int64_t> guilty;
+  bool together = false;              // no single one makes it fail: these do together
+  bool more = false;                  // time or number ran out before all were found
+  int replays = 0;
+};
+
+// Runs the whole captured step again. The live half implements it on torch; tests with tables.
+class StepLab {
+ public:
+  virtual ~StepLab() = default;
+  // Nothing that follows means anything unless the unchanged step comes out with the bits that were recorded:
+  // empty, or why it does not.
+  virtual std::string faithful() = 0;
+  virtual double step_seconds() const = 0;  // of one replay
+  virtual StepTrial run(const Edit& edit) = 0;
+  // Unchanged, with deterministic kernels only.
+  virtual StepTrial deterministic() = 0;
+  // spare: rows that are known to be bad. Takes no longer than `seconds`, but for one replay.
+  virtual GuiltyRows guilty_rows(const std::vector<std::int64_t>& spare, double seconds) = 0;
+  // Unchanged, so many times more: in how many of them did all results have the bits that were recorded?
+  virtual int again(int times) = 0;
+};
+
+}  // namespace finitude::replay

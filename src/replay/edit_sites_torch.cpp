@@ -1,0 +1,226 @@
+#include "replay/edit_sites_torch.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+namespace finitude::replay {
+namespace {
+
+using capture::Entry;
+using capture::StorageId;
+using capture::Tape;
+using record::kNone;
+using record::OpId;
+
+constexpr int kMostDepth = 64;
+
+std::optional<c10::OperatorHandle> handle_of(const Tape& tape, const Entry& entry) {
+  if (entry.kind != Entry::kCall || entry.number >= tape.operators.size()) return std::nullopt;
+  const capture::Operator& op = tape.operators[entry.number];
+  return c10::Dispatcher::singleton().findSchema({op.name, op.overload});
+}
+
+class Finder {
+ public:
+  Finder(const Tape& tape, const record::Trace& trace, const Edit& edit)
+      : tape_(tape), trace_(trace), edit_(edit) {}
+
+  EditSites run() {
+    find_calls();
+    if (out_.why_not.empty() && out_.sites.empty() && edit_.kind != Edit::Kind::kCompute)
+      out_.why_not = "the call is not on the tape";
+    if (out_.why_not.empty()) find_nodes();
+    if (out_.why_not.empty()) find_reached();
+    return std::move(out_);
+  }
+
+ private:
+  // The tape and the trace saw the same calls; an op that only the trace shows has another name.
+  bool stands_for(const Entry& entry, OpId op) const {
+    return op < trace_.ops.size() && entry.kind == Entry::kCall && entry.number < tape_.operators.size() &&
+           trace_.ops[op].name == tape_.operators[entry.number].name;
+  }
+
+  bool is_within(OpId inner, OpId outer) const {
+    for (int depth = 0; inner < trace_.ops.size() && depth < kMostDepth; ++depth) {
+      if (inner == outer) return true;
+      if (trace_.ops[inner].is_node) return false;
+      inner = trace_.ops[inner].parent;
+    }
+    return false;
+  }
+
+  // The entry that is the op, else the one that the op is a part of, else the only one that is a part of it.
+  std::optional<std::size_t> entry_of(OpId op) const {
+    std::optional<std::size_t> around, inside;
+    std::size_t parts = 0;
+    for (std::size_t i = 0; i < tape_.entries.size(); ++i) {
+      const OpId traced = tape_.entries[i].traced;
+      if (!stands_for(tape_.entries[i], traced)) continue;
+      if (traced == op) return i;
+      if (is_within(op, traced)) around = i;
+      if (is_within(traced, op)) {
+        inside = i;
+        ++parts;
+      }
+    }
+    return around ? around : parts == 1 ? inside : std::nullopt;
+  }
+
+  void find_calls() {
+    const bool of_argument = edit_.kind == Edit::Kind::kClamp || edit_.kind == Edit::Kind::kReplace;
+    for (const OpId op : edit_.ops) {
+      const auto index = entry_of(op);
+      if (!index || out_.site_at.contains(*index)) continue;
+      const Entry& entry = tape_.entries[*index];
+      const auto handle = handle_of(tape_, entry);
+      if (!handle) continue;
+      EditSite site;
+      site.entry = *index;
+      if (of_argument) {
+        const auto& arguments = handle->schema().arguments();
+        const auto named = [&](const c10::Argument& a) { return a.name() == edit_.arg; };
+        const auto found = std::find_if(arguments.begin(), arguments.end(), named);
+        site.arg = static_cast<std::size_t>(found - arguments.begin());
+        if (found == arguments.end() || site.arg >= entry.args.size()) {
+          out_.why_not = tape_.operators[entry.number].name + " has no argument " + edit_.arg;
+          return;
+        }
+        if (found->alias_info() != nullptr && found->alias_info()->isWrite()) {
+          out_.why_not = tape_.operators[entry.number].name + " writes its argument " + edit_.arg;
+          return;
+        }
+        const capture::Value& value = entry.args[site.arg];
+        site.is_tensor = value.kind == capture::Value::kTensor;
+        if (site.is_tensor) site.tensor = value.tensors.at(0);
+        else if (value.kind != capture::Value::kInt && value.kind != capture::Value::kDouble) {
+          out_.why_not = edit_.arg + " is neither a tensor nor a number";
+          return;
+        }
+      }
+      out_.site_at[*index] = out_.sites.size();
+      out_.sites.push_back(std::move(site));
+    }
+  }
+
+  void find_nodes() {
+    std::map<OpId, std::vector<std::size_t>> by_node;
+    for (std::size_t i = 0; i < tape_.entries.size(); ++i) {
+      const OpId traced = tape_.entries[i].traced;
+      // What runs below a node from a line of the program is not the derivative: a checkpoint that computes its
+      // forward again, a hook.
+      if (stands_for(tape_.entries[i], traced) && trace_.ops[traced].node != kNone && trace_.ops[traced].stack == kNone)
+        by_node[trace_.ops[traced].node].push_back(i);
+    }
+    for (const auto& [id, entries] : by_node) {
+      if (id >= trace_.ops.size() || trace_.ops[id].forward == kNone) continue;
+      const OpId forward = trace_.ops[id].forward;
+      for (std::size_t s = 0; s < out_.sites.size(); ++s) {
+        const OpId call = tape_.entries[out_.sites[s].entry].traced;
+        if (!is_within(forward, call) && !is_within(call, forward)) continue;
+        add_node(s, entries);
+        break;
+      }
+      if (!out_.why_not.empty()) return;
+    }
+  }
+
+  void add_node(std::size_t s, const std::vector<std::size_t>& entries) {
+    EditedNode node;
+    node.site = s;
+    node.entries = entries;
+    std::vector<StorageId> order;
+    for (const std::size_t i : entries) {
+      capture::for_each_tensor(tape_.entries[i].results, [&](const capture::TensorRef& t) {
+        if (t.storage != capture::kNoStorage && tape_.storages[t.storage].origin == capture::Storage::kProduced &&
+            !was_there(t.storage, entries.front()) && node.made.insert(t.storage).second)
+          order.push_back(t.storage);
+      });
+    }
+    std::unordered_set<StorageId> used;
+    const auto use = [&](const capture::TensorRef& t) { used.insert(t.storage); };
+    for (std::size_t i = entries.front(); i < tape_.entries.size(); ++i) {
+      if (std::binary_search(entries.begin(), entries.end(), i)) continue;
+      capture::for_each_tensor(tape_.entries[i].args, use);
+    }
+    for (const capture::Outcome& outcome : tape_.outcomes) capture::for_each_tensor(outcome.value, use);
+    for (const StorageId id : order) {
+      if (used.contains(id)) node.handed_on.push_back(id);
+    }
+    if (edit_.kind == Edit::Kind::kClamp || edit_.kind == Edit::Kind::kReplace) find_gradient(node);
+    if (!out_.why_not.empty()) return;
+    for (const std::size_t i : entries) out_.node_at[i] = out_.nodes.size();
+    out_.nodes.push_back(std::move(node));
+  }
+
+  bool was_there(StorageId id, std::size_t before) const {
+    bool found = false;
+    for (std::size_t i = 0; i < before && !found; ++i) {
+      capture::for_each_tensor(tape_.entries[i].results, [&](const capture::TensorRef& t) { found |= t.storage == id; });
+    }
+    return found;
+  }
+
+  // Which of what the node hands on is the gradient of the edited argument. A node computes the gradients of
+  // its inputs in the order of their names.
+  void find_gradient(EditedNode& node) {
+    const EditSite& site = out_.sites[node.site];
+    if (!site.is_tensor) return;
+    const record::Op& call = trace_.ops[tape_.entries[site.entry].traced];
+    std::vector<std::string> wanted;
+    for (const auto& use : call.inputs) {
+      if (use.requires_grad) wanted.push_back(use.arg);
+    }
+    std::sort(wanted.begin(), wanted.end());
+    const auto own = std::find(wanted.begin(), wanted.end(), edit_.arg);
+    if (own == wanted.end()) return;  // none flows to it
+    if (node.handed_on.size() != wanted.size()) {
+      out_.why_not = "the tape does not tell which gradient is that of " + edit_.arg;
+      return;
+    }
+    node.gradient = node.handed_on[static_cast<std::size_t>(own - wanted.begin())];
+  }
+
+  void find_reached() {
+    const bool everything = edit_.kind == Edit::Kind::kCompute;
+    out_.reached.assign(tape_.entries.size(), everything);
+    if (everything) return;
+    std::unordered_set<StorageId> reached;
+    for (std::size_t i = 0; i < tape_.entries.size(); ++i) {
+      const Entry& entry = tape_.entries[i];
+      if (entry.kind != Entry::kCall) continue;
+      bool any = out_.site_at.contains(i) || out_.node_at.contains(i);
+      const auto read = [&](const capture::TensorRef& t) { any = any || reached.contains(t.storage); };
+      if (!any) capture::for_each_tensor(entry.args, read);
+      if (!any) continue;
+      out_.reached[i] = true;
+      const auto mark = [&](const capture::TensorRef& t) {
+        if (t.storage != capture::kNoStorage) reached.insert(t.storage);
+      };
+      capture::for_each_tensor(entry.results, mark);
+      const auto handle = handle_of(tape_, entry);
+      if (!handle) continue;
+      const auto& arguments = handle->schema().arguments();
+      for (std::size_t a = 0; a < entry.args.size() && a < arguments.size(); ++a) {
+        if (arguments[a].alias_info() != nullptr && arguments[a].alias_info()->isWrite())
+          capture::for_each_tensor(entry.args[a], mark);
+      }
+    }
+  }
+
+  const Tape& tape_;
+  const record::Trace& trace_;
+  const Edit& edit_;
+  EditSites out_;
+};
+
+}  // namespace
+
+EditSites find_sites(const Tape& tape, const record::Trace& trace, const Edit& edit) {
+  return Finder(tape, trace, edit).run();
+}
+
+}  // namespace finitude::replay

@@ -1,0 +1,43 @@
+// Where on a tape an edit acts: the calls it changes, the calls of their backward nodes, and what these hand on.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "capture/tape.h"
+#include "record/trace.h"
+#include "replay/edit.h"
+
+namespace finitude::replay {
+
+// The backward of one call: entries of one node, in order.
+struct EditedNode {
+  std::size_t site = 0;
+  std::vector<std::size_t> entries;
+  std::unordered_set<capture::StorageId> made;   // by its entries
+  std::vector<capture::StorageId> handed_on;     // of those: read by others, in the order in which they were made
+  capture::StorageId gradient = capture::kNoStorage;  // of the edited argument; kNoStorage: it has none
+};
+
+struct EditSite {
+  std::size_t entry = 0;
+  std::size_t arg = 0;                  // of the operator; where the edit is of an argument
+  capture::TensorRef tensor;            // that argument as the tape has it, where it is a tensor
+  bool is_tensor = false;
+};
+
+struct EditSites {
+  std::vector<EditSite> sites;
+  std::vector<EditedNode> nodes;
+  std::unordered_map<std::size_t, std::size_t> site_at;  // entry -> sites
+  std::unordered_map<std::size_t, std::size_t> node_at;  // entry -> nodes
+  std::vector<bool> reached;                             // by entry: may compute something else than before
+  std::string why_not;                                   // not empty: the edit cannot be carried out on this tape
+};
+
+// The trace is the one that was taken along with the tape.
+EditSites find_sites(const capture::Tape& tape, const record::Trace& trace, const Edit& edit);
+
+}  // namespace finitude::replay

@@ -1,0 +1,207 @@
+#include "replay/edited_step_torch.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+namespace finitude::replay {
+namespace {
+
+using capture::TensorRef;
+using capture::Value;
+
+bool is_float(const at::Tensor& t) { return t.defined() && (t.is_floating_point() || t.is_complex()); }
+
+bool same_memory(const TensorRef& a, const TensorRef& b) {
+  if (a.storage != b.storage) return false;
+  return a.storage != capture::kNoStorage || (a.dtype == b.dtype && a.constant == b.constant);
+}
+
+bool same_view(const TensorRef& a, const TensorRef& b) {
+  return same_memory(a, b) && a.dtype == b.dtype && a.offset == b.offset && a.sizes == b.sizes && a.strides == b.strides;
+}
+
+// Laid out like the tensor that it stands for, where that has no overlap.
+at::Tensor like(const at::Tensor& original, const at::Tensor& values) {
+  if (!original.is_non_overlapping_and_dense()) return values.contiguous();
+  at::Tensor out = at::empty_strided(original.sizes(), original.strides(), original.options());
+  out.copy_(values);
+  if (original.unsafeGetTensorImpl()->is_wrapped_number()) out.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return out;
+}
+
+double changed_number(const Edit& edit, double value) {
+  if (edit.kind == Edit::Kind::kReplace) {
+    const bool match = std::isnan(edit.from) ? std::isnan(value) : value == edit.from;
+    return match ? edit.to : value;
+  }
+  if (edit.min) value = std::max(value, *edit.min);
+  return edit.max ? std::min(value, *edit.max) : value;
+}
+
+}  // namespace
+
+at::Tensor EditedStep::edited(const at::Tensor& t, at::Tensor* replaced) const {
+  at::Tensor now = t;
+  *replaced = at::zeros(t.sizes(), t.options().dtype(at::kBool));
+  const auto put = [&](const at::Tensor& where, double value) {
+    replaced->logical_or_(where);
+    now = now.masked_fill(where, at::isIntegralType(t.scalar_type(), true) ? c10::Scalar(std::int64_t(value)) : c10::Scalar(value));
+  };
+  if (edit_.kind == Edit::Kind::kReplace) {
+    put(std::isnan(edit_.from) ? t.isnan() : t.eq(edit_.from), edit_.to);
+  } else {
+    if (edit_.min) put(t.lt(*edit_.min), *edit_.min);
+    if (edit_.max) put(t.gt(*edit_.max), *edit_.max);
+  }
+  return like(t, now);
+}
+
+void EditedStep::change_argument(std::size_t s, std::vector<c10::IValue>& arguments) {
+  const EditSite& site = sites_.sites[s];
+  c10::IValue& value = arguments.at(site.arg);
+  if (!site.is_tensor) {
+    const double before = value.toScalar().toDouble(), now = changed_number(edit_, before);
+    changed_ = changed_ || now != before;
+    if (value.isInt() && now == std::floor(now)) value = static_cast<std::int64_t>(now);
+    else value = now;
+    return;
+  }
+  const at::Tensor t = value.toTensor();
+  TORCH_CHECK(!t.is_complex() && !t.is_sparse(), "a clamp of complex or sparse numbers");
+  State& state = states_[s];
+  at::Tensor replaced;
+  state.argument = edited(t, &replaced);
+  const bool any = replaced.any().item<bool>();
+  state.replaced = any ? replaced : at::Tensor();
+  changed_ = changed_ || any;
+  if (any) value = state.argument;
+}
+
+void EditedStep::change_node(std::size_t n, std::size_t index, std::vector<c10::IValue>& arguments) {
+  const EditedNode& node = sites_.nodes[n];
+  const capture::Entry& entry = tape_.entries[index];
+  for (std::size_t a = 0; a < arguments.size() && a < entry.args.size(); ++a) {
+    if (entry.args[a].kind != Value::kTensor) continue;
+    const TensorRef& ref = entry.args[a].tensors.at(0);
+    if (edit_.kind == Edit::Kind::kLeaveOut) {
+      bool of_call = node.made.contains(ref.storage);
+      const auto see = [&](const TensorRef& t) { of_call = of_call || same_memory(t, ref); };
+      for (const EditSite& other : sites_.sites) {
+        capture::for_each_tensor(tape_.entries[other.entry].args, see);
+        capture::for_each_tensor(tape_.entries[other.entry].results, see);
+      }
+      const at::Tensor& t = arguments[a].toTensor();
+      if (!of_call && is_float(t) && !at::isfinite(t).all().item<bool>()) clean_[n] = false;
+      continue;
+    }
+    // Where a checkpoint computes its forward again, the node reads what that came to.
+    std::size_t s = sites_.sites.size();
+    while (s-- > 0) {
+      if (states_[s].replaced.defined() && same_memory(ref, sites_.sites[s].tensor)) break;
+    }
+    if (s >= sites_.sites.size()) continue;
+    const EditSite& site = sites_.sites[s];
+    const State& state = states_[s];
+    if (same_view(ref, site.tensor)) {
+      arguments[a] = state.argument;
+      continue;
+    }
+    // Another view of it, say its transpose.
+    const std::int64_t offset = ref.offset - site.tensor.offset;
+    std::int64_t last = offset;
+    for (std::size_t d = 0; d < ref.sizes.size(); ++d) last += std::max<std::int64_t>(ref.sizes[d] - 1, 0) * ref.strides[d];
+    TORCH_CHECK(ref.dtype == site.tensor.dtype && offset >= 0 && last < state.argument.numel() &&
+                    state.argument.strides() == c10::IntArrayRef(site.tensor.strides) && state.argument.is_non_overlapping_and_dense(),
+                "the backward reads more than the argument that was changed");
+    arguments[a] = state.argument.as_strided(ref.sizes, ref.strides, offset);
+  }
+}
+
+void EditedStep::change(std::size_t index, const c10::FunctionSchema& schema, std::vector<c10::IValue>& arguments) {
+  const auto site = sites_.site_at.find(index);
+  const auto node = sites_.node_at.find(index);
+  if (site == sites_.site_at.end() && node == sites_.node_at.end()) return;
+  if (!edit_.switch_on.empty()) {
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (schema.arguments()[i].name() == edit_.switch_on && arguments[i].isBool()) {
+        changed_ = changed_ || !arguments[i].toBool();
+        arguments[i] = true;
+      }
+    }
+  }
+  if (edit_.kind == Edit::Kind::kCompute) return;
+  if (node != sites_.node_at.end()) change_node(node->second, index, arguments);
+  if (site != sites_.site_at.end() && edit_.kind != Edit::Kind::kLeaveOut) change_argument(site->second, arguments);
+}
+
+void EditedStep::end_node(const EditedNode& node, bool clean) {
+  const State& state = states_[node.site];
+  if (edit_.kind == Edit::Kind::kLeaveOut) {
+    for (const capture::StorageId id : node.handed_on) {
+      const auto found = handed_on_.find(id);
+      if (!clean || found == handed_on_.end() || !is_float(found->second)) continue;
+      at::Tensor gradient = found->second;
+      const at::Tensor bad = at::isfinite(gradient).logical_not();
+      changed_ = changed_ || bad.any().item<bool>();
+      gradient.masked_fill_(bad, 0);
+    }
+    return;
+  }
+  if (!state.replaced.defined() || node.gradient == capture::kNoStorage) return;
+  const auto found = handed_on_.find(node.gradient);
+  TORCH_CHECK(found != handed_on_.end(), "the gradient of ", edit_.arg, " is not seen on the tape");
+  at::Tensor gradient = found->second;
+  at::Tensor mask = state.replaced;
+  if (mask.sizes() != gradient.sizes()) {
+    TORCH_CHECK(at::is_expandable_to(mask.sizes(), gradient.sizes()), "the gradient of ", edit_.arg, " has another shape");
+    mask = mask.expand(gradient.sizes());
+  }
+  gradient.masked_fill_(mask, 0);
+}
+
+bool EditedStep::after(const PlayedCall& call) {
+  const auto site = sites_.site_at.find(call.index);
+  if (site != sites_.site_at.end() && edit_.kind == Edit::Kind::kLeaveOut) {
+    // Of several results the first is the value, the others are notes for backward.
+    std::vector<at::Tensor> told = told_by(call);
+    if (!told.empty() && is_float(told.front())) {
+      const at::Tensor bad = at::isfinite(told.front()).logical_not();
+      changed_ = changed_ || bad.any().item<bool>();
+      told.front().masked_fill_(bad, edit_.to);
+    }
+  }
+  if (const auto found = sites_.node_at.find(call.index); found != sites_.node_at.end() && edit_.kind != Edit::Kind::kCompute) {
+    const EditedNode& node = sites_.nodes[found->second];
+    const auto& results = tape_.entries[call.index].results;
+    for (std::size_t r = 0; r < results.size() && r < call.results.size(); ++r) {
+      if (results[r].kind != Value::kTensor || !call.results[r].isTensor()) continue;
+      const capture::StorageId id = results[r].tensors.at(0).storage;
+      if (std::find(node.handed_on.begin(), node.handed_on.end(), id) != node.handed_on.end())
+        handed_on_.try_emplace(id, call.results[r].toTensor());
+    }
+    if (call.index == node.entries.back()) end_node(node, clean_[found->second]);
+  }
+  if (difference.empty()) {
+    difference = before_.compare(call, &compared);
+    if (!difference.empty()) difference += " in " + call_name(tape_, call.index) + place_of(tape_, call.index);
+  }
+  return true;
+}
+
+void EditedStep::outcome(std::size_t index, const at::Tensor& tensor) {
+  const capture::Outcome& outcome = tape_.outcomes[index];
+  const std::string what = outcome.kind == "loss" ? "loss" : outcome.kind + " of " + outcome.name;
+  if (is_float(tensor)) {
+    const at::Tensor values = tensor.is_sparse() ? tensor._values() : tensor;
+    const bool ok = outcome.kind == "buffer" ? !values.isnan().any().item<bool>() : at::isfinite(values).all().item<bool>();
+    if (!ok) bad.push_back(what);
+  }
+  const std::string differs = before_.compare_outcome(index, tensor, &compared);
+  if (difference.empty() && !differs.empty()) difference = differs + " in the " + what;
+}
+
+}  // namespace finitude::replay

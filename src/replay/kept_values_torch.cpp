@@ -1,0 +1,164 @@
+#include "replay/kept_values_torch.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "replay/tape_statistics_torch.h"
+
+namespace finitude::replay {
+namespace {
+
+bool is_float(const at::Tensor& t) { return t.is_floating_point() || t.is_complex(); }
+
+// Complex numbers as pairs; half formats as float32, which holds all of their values.
+at::Tensor real_numbers(at::Tensor t) {
+  if (t.is_sparse()) t = t.coalesce().values();
+  if (t.is_complex()) t = at::view_as_real(t.resolve_conj());
+  if (t.is_neg()) t = t.resolve_neg();
+  return t.scalar_type() == at::kDouble ? t : t.to(at::kFloat);
+}
+
+double epsilon_of(const at::Tensor& t) {
+  switch (c10::toRealValueType(t.scalar_type())) {
+    case at::kDouble: return std::ldexp(1.0, -52);
+    case at::kHalf: return std::ldexp(1.0, -10);
+    case at::kBFloat16: return std::ldexp(1.0, -7);
+    case at::kFloat: return std::ldexp(1.0, -23);
+    default: return std::ldexp(1.0, -2);  // of eight bits
+  }
+}
+
+std::string figure(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+double most_values(const PlayedCall& call) {
+  double most = 1;
+  const auto look = [&](const at::Tensor& t) {
+    if (t.defined()) most = std::max(most, static_cast<double>(t.numel()));
+  };
+  for (const auto* values : {&call.arguments, &call.results}) {
+    for (const c10::IValue& v : *values) {
+      if (v.isTensor()) look(v.toTensor());
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> told_by(const PlayedCall& call) {
+  std::vector<at::Tensor> told;
+  const auto add = [&](const at::Tensor& t) {
+    if (!t.defined()) return;
+    const bool known = std::any_of(told.begin(), told.end(), [&](const at::Tensor& other) {
+      return other.unsafeGetTensorImpl() == t.unsafeGetTensorImpl() ||
+             (!t.is_sparse() && !other.is_sparse() && other.is_alias_of(t) && other.sizes() == t.sizes());
+    });
+    if (!known) told.push_back(t);
+  };
+  for (const NamedTensor& t : tensors_of(call.schema.returns(), call.results)) add(t.tensor);
+  for (const NamedTensor& t : written_of(call.schema, call.arguments)) add(t.tensor);
+  return told;
+}
+
+void KeptValues::note_rows(const at::Tensor& t) {
+  if (!is_float(t) || t.is_sparse() || t.dim() == 0 || t.size(0) < 2 || t.numel() == 0) return;
+  const at::Tensor bad = at::isfinite(t).logical_not().reshape({t.size(0), -1}).any(1);
+  const at::Tensor rows = bad.nonzero().flatten().contiguous();
+  const auto* row = rows.const_data_ptr<std::int64_t>();
+  touched_[t.size(0)].insert(row, row + rows.numel());
+}
+
+bool KeptValues::after(const PlayedCall& call) {
+  if (call.index >= sites_.reached.size() || !sites_.reached[call.index]) return true;
+  const bool of_site = sites_.site_at.contains(call.index), of_node = sites_.node_at.contains(call.index);
+  auto& kept = values_[call.index];
+  for (const at::Tensor& t : told_by(call)) {
+    // Of several results the first is the value, the others are notes for backward.
+    if (of_node || (of_site && kept.empty())) note_rows(t);
+    bytes_ += static_cast<std::size_t>(t.numel()) * t.element_size();
+    TORCH_CHECK(bytes_ <= max_bytes_, "the step is too large to be held against itself");
+    if (is_float(t)) coarsest_ = std::max(coarsest_, epsilon_of(t));
+    kept.push_back(copy_of(t));
+  }
+  return true;
+}
+
+void KeptValues::outcome(std::size_t index, const at::Tensor& tensor) {
+  if (tensor.defined()) outcomes_[index] = copy_of(tensor);
+}
+
+std::string KeptValues::compare_one(const at::Tensor& before, const at::Tensor& now, double n, bool spare_rows,
+                                    std::uint64_t* compared) const {
+  if (before.sizes() != now.sizes()) return "another shape";
+  if (before.numel() == 0) return "";
+  at::Tensor differs, a, b;
+  if (!is_float(before)) {
+    a = before.is_sparse() ? before.coalesce().values() : before;
+    b = now.is_sparse() ? now.coalesce().values() : now;
+    if (a.sizes() != b.sizes()) return "another sparse pattern";
+    differs = a.ne(b);
+    *compared += static_cast<std::uint64_t>(a.numel());
+  } else {
+    a = real_numbers(before).to(at::kDouble);
+    b = real_numbers(now).to(at::kDouble);
+    if (a.sizes() != b.sizes()) return "another sparse pattern";
+    const at::Tensor finite = at::isfinite(a);
+    *compared += static_cast<std::uint64_t>(finite.sum().item<std::int64_t>());
+    differs = at::logical_and(finite, a.ne(b));
+    if (!differs.any().item<bool>()) return "";
+    // The largest value of the row.
+    at::Tensor scale = at::where(finite, a, at::zeros({}, a.options())).abs();
+    if (a.dim() > 1) {
+      scale = scale.reshape({a.size(0), -1}).amax(1);
+      std::vector<std::int64_t> shape(static_cast<std::size_t>(a.dim()), 1);
+      shape[0] = a.size(0);
+      scale = scale.reshape(shape);
+    } else {
+      scale = a.abs();  // each value is a row
+    }
+    const double epsilon = by_coarsest_ ? std::max(coarsest_, epsilon_of(before)) : epsilon_of(before);
+    const double ulps = 8 * epsilon * std::sqrt(n);
+    const at::Tensor far = at::logical_or((a - b).abs().gt(scale * ulps), at::isfinite(b).logical_not());
+    differs = at::logical_and(differs, far);
+  }
+  const auto rows = a.dim() > 0 ? touched_.find(a.size(0)) : touched_.end();
+  if (spare_rows && rows != touched_.end() && !rows->second.empty()) {
+    const std::vector<std::int64_t> list(rows->second.begin(), rows->second.end());
+    differs = differs.index_fill(0, at::tensor(list, at::kLong), false);
+  }
+  if (!differs.any().item<bool>()) return "";
+  const auto first = differs.flatten().to(at::kByte).argmax().item<std::int64_t>();
+  const double was = a.flatten()[first].to(at::kDouble).item<double>(),
+               is = b.flatten()[first].to(at::kDouble).item<double>();
+  const auto many = differs.sum().item<std::int64_t>();
+  return figure(was) + " became " + figure(is) + (many > 1 ? ", and " + std::to_string(many - 1) + " more" : "");
+}
+
+std::string KeptValues::compare(const PlayedCall& call, std::uint64_t* compared) const {
+  const auto kept = values_.find(call.index);
+  if (kept == values_.end()) return "";
+  const std::vector<at::Tensor> now = told_by(call);
+  if (now.size() != kept->second.size()) return "another number of results";
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    if (std::string why = compare_one(kept->second[i], now[i], most_values(call), true, compared); !why.empty())
+      return why;
+  }
+  return "";
+}
+
+std::string KeptValues::compare_outcome(std::size_t index, const at::Tensor& now, std::uint64_t* compared) const {
+  const auto kept = outcomes_.find(index);
+  if (kept == outcomes_.end() || !now.defined()) return "";
+  // A gradient is a sum over the batch at most; what it was summed of was compared as it was made.
+  return compare_one(kept->second, now, static_cast<double>(std::max<std::int64_t>(now.numel(), 1)), false, compared);
+}
+
+}  // namespace finitude::replay

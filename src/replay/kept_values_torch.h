@@ -1,0 +1,56 @@
+// What a replay of the unchanged step came to, call by call, and a changed one held against it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "capture/tape.h"
+#include "replay/edit_sites_torch.h"
+#include "replay/tape_observer_torch.h"
+
+namespace finitude::replay {
+
+// The tensors that a call gave and wrote, each once.
+std::vector<at::Tensor> told_by(const PlayedCall& call);
+
+// Copies what the calls that an edit reaches give and write in the unchanged step, and notes the rows that the
+// birth touched: those in which the edited calls or their nodes have a value that is not finite.
+class KeptValues : public PlayObserver {
+ public:
+  // sites outlives this. Throws c10::Error in a replay that would keep more than max_bytes. by_coarsest: ulps are
+  // those of the coarsest format among all these values, for a step that is computed in another one: what was
+  // computed of half-precision values is as far off as those, whatever format holds it.
+  KeptValues(const EditSites& sites, std::size_t max_bytes, bool by_coarsest)
+      : sites_(sites), max_bytes_(max_bytes), by_coarsest_(by_coarsest) {}
+  bool after(const PlayedCall& call) override;
+  void outcome(std::size_t index, const at::Tensor& tensor) override;
+
+  // Holds what a call of the changed step gave against what it gave before. Empty, or the first value that was
+  // finite, lies in no touched row and differs by more than 8 ulp x sqrt(n): n the most values that the call
+  // reads or gives, ulp that of the largest value of the row, in the format of the unchanged step.
+  std::string compare(const PlayedCall& call, std::uint64_t* compared) const;
+  // The same for a result of the step, of which no row is left out.
+  std::string compare_outcome(std::size_t index, const at::Tensor& now, std::uint64_t* compared) const;
+
+ private:
+  void note_rows(const at::Tensor& tensor);
+  std::string compare_one(const at::Tensor& before, const at::Tensor& now, double n, bool spare_rows,
+                          std::uint64_t* compared) const;
+
+  const EditSites& sites_;
+  const std::size_t max_bytes_;
+  const bool by_coarsest_;
+  double coarsest_ = 0;  // its distance from 1 to the next number
+  std::size_t bytes_ = 0;
+  std::map<std::size_t, std::vector<at::Tensor>> values_;  // by entry
+  std::map<std::size_t, at::Tensor> outcomes_;
+  std::map<std::int64_t, std::set<std::int64_t>> touched_;  // number of rows -> those
+};
+
+}  // namespace finitude::replay

@@ -1,0 +1,95 @@
+#include "replay/step_lab_torch.h"
+
+#include <c10/util/Exception.h>
+
+#include <chrono>
+
+#include "replay/edit_sites_torch.h"
+#include "replay/edited_step_torch.h"
+#include "replay/guilty_rows.h"
+#include "replay/kept_values_torch.h"
+
+namespace finitude::replay {
+namespace {
+
+constexpr std::size_t kMaxKept = std::size_t{1} << 30;  // bytes of the unchanged step
+
+std::string reason_of(const Played& played) {
+  if (!played.missing.empty()) return "operators of other libraries: " + played.missing.front();
+  return played.why_not;
+}
+
+class Clock {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+std::string TorchStepLab::faithful() {
+  if (!tape_.gaps.empty()) return tape_.gaps.front();
+  const Clock clock;
+  const Played played = play(tape_, {});
+  step_seconds_ = clock.seconds();
+  if (std::string why = reason_of(played); !why.empty()) return why;
+  if (played.outcomes.empty()) return "the tape tells nothing to compare with";
+  return played.identical() ? "" : "a replay of the unchanged step comes out with other bits";
+}
+
+StepTrial TorchStepLab::run(const Edit& edit) {
+  StepTrial trial;
+  const Clock clock;
+  try {
+    const EditSites sites = find_sites(tape_, trace_, edit);
+    trial.why_not = sites.why_not;
+    if (!trial.why_not.empty()) return trial;
+    KeptValues before(sites, kMaxKept, edit.kind == Edit::Kind::kCompute);
+    trial.why_not = reason_of(play(tape_, {}, &before));
+    if (!trial.why_not.empty()) return trial;
+    PlayOptions options;
+    if (edit.kind == Edit::Kind::kCompute && edit.dtype) options.dtype = sense::info(*edit.dtype).name;
+    EditedStep step(tape_, sites, edit, before);
+    const Played played = play(tape_, options, &step);
+    trial.why_not = reason_of(played);
+    if (trial.why_not.empty() && edit.kind != Edit::Kind::kCompute && !step.did_something())
+      trial.why_not = "it changes nothing in this step";
+    trial.ran = trial.why_not.empty();
+    trial.bad = std::move(step.bad);
+    trial.difference = std::move(step.difference);
+    trial.compared = step.compared;
+  } catch (const std::exception& e) {
+    trial.why_not = e.what();
+  }
+  trial.seconds = clock.seconds();
+  return trial;
+}
+
+StepTrial TorchStepLab::deterministic() {
+  StepTrial trial;
+  PlayOptions options;
+  options.deterministic = true;
+  const Clock clock;
+  const Played played = play(tape_, options);
+  trial.seconds = clock.seconds();
+  trial.why_not = reason_of(played);
+  trial.ran = trial.why_not.empty();
+  for (const PlayedOutcome& o : played.outcomes) {
+    if (!o.got_flaws.finite()) trial.bad.push_back(o.kind == "loss" ? o.kind : o.kind + " of " + o.name);
+  }
+  return trial;
+}
+
+GuiltyRows TorchStepLab::guilty_rows(const std::vector<std::int64_t>& spare, double seconds) {
+  return find_guilty_rows(tape_, spare, seconds);
+}
+
+int TorchStepLab::again(int times) {
+  int same = 0;
+  for (int i = 0; i < times; ++i) same += play(tape_, {}).identical();
+  return same;
+}
+
+}  // namespace finitude::replay

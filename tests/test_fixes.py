@@ -1,0 +1,145 @@
+"""A fix is called verified only after the whole captured step was computed with it; what it may not change is checked."""
+
+import subprocess
+
+import pytest
+import torch  # noqa: F401  its libraries
+
+import helpers
+from finitude import mend
+
+# Three steps; at the last one `bad` is written into the batch. The model's line is what a test is about.
+SCRIPT = """
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+torch.manual_seed(1)
+data = [torch.rand(8, 6) + 0.5 for _ in range(3)]
+layer = torch.nn.Linear(6, 6)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
+DEFINITIONS
+for step, x in enumerate(data):
+    if step == 2:
+        BAD
+    optimizer.zero_grad()
+    LINES
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def run(folder, lines, bad="x[3] = 0", *options, definitions=""):
+    script = SCRIPT.replace("DEFINITIONS", definitions).replace("LINES", "\n    ".join(lines.strip().splitlines())).replace("BAD", bad)
+    return helpers.run(folder, script, *options), script
+
+
+def fix_of(result):
+    alarm = result.the_alarm()
+    assert alarm["step"] == 2 and alarm["rerun"] == "persistent", result.told()
+    return alarm["fix"], alarm["cause"]
+
+
+VERIFIED = {
+    "log of zero, forward": "y = torch.log(x.sum(1, keepdim=True))\nloss = (y * layer(x)).mean()",
+    "division, forward": "y = x / x.sum(1, keepdim=True)\nloss = layer(y).pow(2).mean()",
+    "square root, backward": "h = layer(x) * x\nd = h.pow(2).sum(1).sqrt()\nloss = d.mean()",
+    "norm behind where": "h = layer(x) * x\nd = h.pow(2).sum(1)\nloss = torch.where(d > 0, d.sqrt(), d).mean()",
+    "log behind where, backward": "h = (layer(x) * x).abs().sum(1)\nloss = torch.where(h > 0, torch.log(h), h).mean()",
+    "power, backward": "h = (layer(x) * x).pow(2).sum(1)\nloss = h.pow(0.25).mean()",
+    "checkpointed": "def part(x):\n    h = (layer(x) * x).pow(2).sum(1)\n    return h.sqrt()\n"
+                    "loss = checkpoint(part, x, use_reentrant=False).mean()",
+    "two losses of one line": "h = [(layer(part) * part).pow(2).sum(1) for part in (x[:4], x[4:])]\n"
+                              "loss = sum(part.sqrt().mean() for part in h)",
+    "a quotient that broadcasts": "h = layer(x) * x\nn = (h * h).sum(1, keepdim=True)\nloss = (h / n).sum(1).pow(2).mean()",
+}
+
+
+@pytest.mark.parametrize("name", VERIFIED)
+def test_a_fix_is_verified_on_the_step(tmp_path, name):
+    result, _ = run(tmp_path, VERIFIED[name])
+    fix, cause = fix_of(result)
+    assert fix["verified"], (fix, cause)
+    assert fix["tried"] and "finite" in fix["outcome"]
+    assert "verified on this step" in " ".join(result.err.split()), result.told()
+    assert cause["tried_seconds"] <= cause["budget_seconds"] <= 60 and not cause["out_of_time"]
+    again = [e for e in cause["experiments"] if "again as it was" in e["name"]]
+    assert again and again[0]["outcome"] == "the same bits each time"
+
+
+@pytest.mark.parametrize("name", ["log of zero, forward", "square root, backward", "norm behind where"])
+def test_the_diff_mends_the_program(tmp_path, name):
+    result, script = run(tmp_path, VERIFIED[name])
+    fix, _ = fix_of(result)
+    target = tmp_path / "mended.py"
+    target.write_text((tmp_path / "train.py").read_text())
+    subprocess.run(["patch", "-p1", str(target)], input=fix["diff"], text=True, check=True, capture_output=True)
+    (tmp_path / "again").mkdir()
+    mended = helpers.run(tmp_path / "again", target.read_text())
+    assert mended.code == 0 and not mended.alarms, mended.told()
+
+
+def test_a_fix_that_leaves_another_bad_value_is_not_verified(tmp_path):
+    result, _ = run(tmp_path, "y = torch.log(x.sum(1, keepdim=True))\nz = torch.exp(x[:, :1] * 0 + 500 * (step == 2))\n"
+                              "loss = ((y + z) * layer(x)).mean()")
+    fix, _ = fix_of(result)
+    assert not fix["verified"] and "not finite" in fix["outcome"], fix
+
+
+def test_a_fix_that_changes_innocent_rows_is_not_verified(tmp_path):
+    # exp(88.5) is in range; every clamp that helps row 3 changes row 5 as well.
+    result, _ = run(tmp_path, "y = torch.exp(x[:, 0]) / 1e30\nloss = (y * layer(x)[:, 0]).mean()", "x[3, 0] = 89; x[5, 0] = 88.5")
+    fix, _ = fix_of(result)
+    assert not fix["verified"] and "changes what was finite" in fix["outcome"], fix
+    assert "became" in fix["outcome"]
+
+
+def test_without_experiments_nothing_is_tried(tmp_path):
+    result, _ = run(tmp_path, VERIFIED["log of zero, forward"], "x[3] = 0", "--experiments", "0")
+    fix, cause = fix_of(result)
+    assert not fix["verified"] and "tried" not in fix and "budget_seconds" not in cause
+    assert not any("whole step" in e["name"] for e in cause["experiments"])
+
+
+def test_a_custom_backward_is_mended_in_its_own_line(tmp_path):
+    result, _ = run(tmp_path, "loss = Ratio.apply(layer(x) * x).mean()", definitions="""
+class Ratio(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * x / x
+""")
+    fix, cause = fix_of(result)
+    assert cause["class"] == "wrong-backward" and fix["verified"], (fix, cause)
+
+
+def edit(code=".clamp(min=1e-12)", op="aten::log", arg="self", line=3):
+    return {"op": op, "arg": arg, "code": code, "line": line, "file": "f.py", "is_number": False}
+
+
+@pytest.mark.parametrize(("line", "change", "expected"), [
+    ("y = torch.log(p)", {}, "y = torch.log(p.clamp(min=1e-12))"),
+    ("y = p.log()", {}, "y = p.clamp(min=1e-12).log()"),
+    ("y = torch.log(1 - p).mean()", {}, "y = torch.log((1 - p).clamp(min=1e-12)).mean()"),
+    ("y = (a + b).sum(1) / n", {"op": "aten::div", "arg": "other"}, "y = (a + b).sum(1) / n.clamp(min=1e-12)"),
+    ("y = a / (b - c)", {"op": "aten::div", "arg": "other", "code": "torch.where({x} == 0, 1, {x})"},
+     "y = a / (torch.where(b - c == 0, 1, b - c))"),
+    ("y = torch.softmax(s, -1)", {"op": "aten::_softmax", "code": ".clamp(min=torch.finfo({x}.dtype).min)"},
+     "y = torch.softmax(s.clamp(min=torch.finfo(s.dtype).min), -1)"),
+    ("y = torch.log(p) + torch.log(q)", {}, None),             # which of the two?
+    ("y = f(p)", {}, None),
+    ("y = math.log(p)", {}, None),                             # another module's
+    ("y = a / g()", {"op": "aten::div", "arg": "other", "code": "torch.where({x} == 0, 1, {x})"}, None),  # called twice
+    ("h = lambda p: torch.log(p)", {}, None),
+    ("y = torch.log(*p)", {}, None),
+])
+def test_a_line_is_rewritten_only_where_that_is_certain(line, change, expected):
+    lines = ["import math\n", "import torch\n", line + "\n", "z = 1\n"]
+    diff = mend.diff_of(lines, edit(**change), "f.py")
+    if expected is None:
+        assert diff is None
+    else:
+        assert f"-{line}\n+{expected}\n" in diff and diff.startswith("--- a/f.py\n+++ b/f.py\n")
