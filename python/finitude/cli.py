@@ -47,13 +47,15 @@ options of run:
   --capsules N              capsules that a run keeps, the newest ones; 0: none are written (8)
   --capsule-max MB          a step that reads more than that gets none (2048)
   --redact                  capsules and their description without values, sources and environment
+  --rules FILE              rules of your own for the cause of an alarm, a Python file (docs/recipes/add-a-rule.md); may be
+                            given several times
   --config FILE             the same keys as a TOML file ([tool.finitude] of pyproject.toml is read too)
 
 Each option is also an environment variable, e.g. FINITUDE_ON_ALARM=skip. Exit code: the script's own.
 """
 
 OPTIONS = ("--on-alarm", "--level", "--report", "--runs", "--max-skips", "--undo-mb", "--restart-args", "--capsules", "--capsule-max",
-           "--redact", "--config")
+           "--redact", "--rules", "--config")
 FLAGS = ("--redact",)
 REPLAY_OPTIONS = ("--threads", "--allow", "--times", "--deterministic", "--dtype", "--device", "--step-through", "--stop-at", "--save-tensors",
                   "--script", "--break")
@@ -123,6 +125,8 @@ def parse_run(rest):
             value = rest[i]
         if word == "--config":
             config_file = value
+        elif word == "--rules":
+            options["rules"] = os.pathsep.join(filter(None, (options.get("rules"), value)))
         else:
             options[word[2:].replace("-", "_")] = value
         i += 1

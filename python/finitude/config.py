@@ -25,6 +25,7 @@ class Config:
     capsules: int = 8
     capsule_max: int = 2048
     redact: int = 0
+    rules: str = ""     # files with rules of the user's own, separated by os.pathsep
 
 
 def _nearest(word, words):
@@ -45,7 +46,9 @@ def _set(config, key, value, source):
         if value < 0:
             raise UsageError(f"{source}: {key} cannot be negative")
     else:
-        value = str(value)
+        value = os.pathsep.join(map(str, value)) if name == "rules" and isinstance(value, list) else str(value)
+    if name == "rules":
+        value = os.pathsep.join(os.path.abspath(p) for p in value.split(os.pathsep) if p)
     choices = {"on_alarm": ON_ALARM, "level": LEVELS}.get(name)
     if choices and value not in choices:
         raise UsageError(f"{source}: {key} is one of {', '.join(choices)}, not {value!r}{_nearest(value, choices)}")

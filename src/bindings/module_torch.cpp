@@ -12,6 +12,7 @@
 #include "bindings/jump_torch.h"
 #include "bindings/live_torch.h"
 #include "bindings/loader_torch.h"
+#include "bindings/own_rules_python.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/stack_torch.h"
@@ -268,8 +269,14 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
     explain::Finding finding;
     finding.cause_class = "unknown";
     finding.confidence = "possible";
-    if (!located.births.empty()) finding = explain::explain({trace, located, 0, history, &lab});
+    std::string own_rule;
+    if (!located.births.empty()) {
+      const explain::Evidence evidence{trace, located, 0, history, &lab};
+      finding = explain::explain(evidence);
+      own_rule = ask_own_rules(evidence, &finding);
+    }
     out = show::findings(trace, located, finding);
+    if (!own_rule.empty()) out["cause"]["rule"] = own_rule;
     out["num_ops"] = trace.ops.size();
     out["truncated"] = trace.truncated;
     out["absorbed"] = json::array();
@@ -353,6 +360,7 @@ PYBIND11_MODULE(_native, m) {
   define_units(m);
   define_tape(m);
   define_compare(m);
+  define_own_rules(m);
   m.def("enter_closure", [] { ++live().closure_depth; });
   m.def("leave_closure", [] { --live().closure_depth; });
   m.def("wake_on_backward", [] { live().wake_on_backward = true; });

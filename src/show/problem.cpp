@@ -61,7 +61,7 @@ const Shape kBirth{{{"phase", kText, true, "forward|backward|optimizer|data|stat
     {"rows", kArray, false, {}, nullptr, kCount}}};
 const Shape kExperiment{{{"name", kText, true}, {"outcome", kText, true}, {"confirms", kBool}}};
 const Shape kCause{{{"class", kText, true}, {"confidence", kText, true, "proven|likely|possible"},
-    {"text", kText, true}, {"experiments", kArray, false, {}, &kExperiment}}};
+    {"text", kText, true}, {"experiments", kArray, false, {}, &kExperiment}, {"rule", kText}}};
 const Shape kFix{{{"text", kText, true}, {"verified", kBool, true}, {"outcome", kTextOrNull},
     {"file", kTextOrNull}, {"line", kCountOrNull}}};
 const Shape kSink{{{"kind", kText, true, "loss|gradient|parameter|state|buffer"},
