@@ -11,7 +11,7 @@ watches every cell from then on, and the report of a bad step is shown below it.
 
 from .errors import NonFiniteError
 
-__all__ = ["NonFiniteError", "allow", "save", "step", "watch", "__version__"]
+__all__ = ["Cause", "NonFiniteError", "allow", "rule", "save", "step", "watch", "__version__"]
 
 
 def load_ipython_extension(ipython):
@@ -32,6 +32,10 @@ def __getattr__(name):
         from . import api
 
         return getattr(api, name)
+    if name in ("rule", "Cause"):
+        from . import rules
+
+        return getattr(rules, name)
     if name == "__version__":
         from importlib import metadata
 

@@ -49,13 +49,15 @@ options of run:
   --experiments SECONDS     how long at most the fix and other changes are tried on the bad step, and no longer than 20
                             times that step (2 seconds for small ones); 0: not at all (60)
   --redact                  capsules and their description without values, sources and environment
+  --rules FILE              rules of your own for the cause of an alarm, a Python file (docs/recipes/add-a-rule.md); may be
+                            given several times
   --config FILE             the same keys as a TOML file ([tool.finitude] of pyproject.toml is read too)
 
 Each option is also an environment variable, e.g. FINITUDE_ON_ALARM=skip. Exit code: the script's own.
 """
 
 OPTIONS = ("--on-alarm", "--level", "--report", "--runs", "--max-skips", "--undo-mb", "--restart-args", "--capsules", "--capsule-max",
-           "--experiments", "--redact", "--config")
+           "--experiments", "--redact", "--rules", "--config")
 FLAGS = ("--redact",)
 REPLAY_OPTIONS = ("--threads", "--allow", "--times", "--deterministic", "--dtype", "--device", "--step-through", "--stop-at", "--save-tensors",
                   "--script", "--break")
@@ -125,6 +127,8 @@ def parse_run(rest):
             value = rest[i]
         if word == "--config":
             config_file = value
+        elif word == "--rules":
+            options["rules"] = os.pathsep.join(filter(None, (options.get("rules"), value)))
         else:
             options[word[2:].replace("-", "_")] = value
         i += 1

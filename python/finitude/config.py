@@ -26,6 +26,7 @@ class Config:
     capsule_max: int = 2048
     experiments: int = 60
     redact: int = 0
+    rules: str = ""     # files with rules of the user's own, separated by os.pathsep
 
 
 def _nearest(word, words):
@@ -46,7 +47,9 @@ def _set(config, key, value, source):
         if value < 0:
             raise UsageError(f"{source}: {key} cannot be negative")
     else:
-        value = str(value)
+        value = os.pathsep.join(map(str, value)) if name == "rules" and isinstance(value, list) else str(value)
+    if name == "rules":
+        value = os.pathsep.join(os.path.abspath(p) for p in value.split(os.pathsep) if p)
     choices = {"on_alarm": ON_ALARM, "level": LEVELS}.get(name)
     if choices and value not in choices:
         raise UsageError(f"{source}: {key} is one of {', '.join(choices)}, not {value!r}{_nearest(value, choices)}")

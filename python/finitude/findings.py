@@ -2,6 +2,7 @@
 
 import json
 import linecache
+import sys
 
 import torch
 
@@ -24,6 +25,14 @@ def fingerprint(optimizer):
         "generator": _native.checksum(torch.get_rng_state()),
         "gradients": [_native.checksum(p.grad) if p.grad is not None else 0 for p in discover.parameters(optimizer)],
     }
+
+
+def load_rules(config):
+    """The rules of the user's own that options name; others enter themselves as the program runs."""
+    if config.rules:
+        from . import rules
+
+        rules.load(config.rules)
 
 
 def _facts(session, optimizer):
@@ -72,6 +81,8 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False):
         if tensor is not None and not _native.is_finite(tensor):
             _native.trace_sink(kind, name, tensor)
     _name_values(session, optimizer)
+    if (own := sys.modules.get(f"{__package__}.rules")) is not None:
+        _native.set_rules(own.entered())
     found = json.loads(_native.analyse(_facts(session, optimizer), want_ops, swallowed, float(session.config.experiments)))
     _native.trace_clear()
     mend.add_diff(found)

@@ -33,8 +33,7 @@ class Session:
         self.recorded = False         # a second run is on the tape: its capsule is yet to be written
         self.pending = None           # the alarm that the second run under way is to explain
         self.vote = None              # of the ranks that have just run a step again together
-        self.allowed = []
-        self.saved = {}
+        self.allowed, self.saved = [], {}
         self.generators = []          # the program's own, part of every snapshot
         self.explained_drop = False   # one step that the script dropped is explained
         self.has_time = False         # the program came to its end by itself: nobody waits for the process to be gone
@@ -53,6 +52,7 @@ class Session:
         self.leaving = None           # the SystemExit, not 0, that the script left by
         self.at_end = []              # called once, before the reports are written
         rewind.set_budgets(config, target is not None)
+        findings.load_rules(config)
         _native.set_device_policy(config.on_alarm)
         self.device_library = late.open_library(os.path.dirname(__file__))
         self.ending = False

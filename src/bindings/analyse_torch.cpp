@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "bindings/own_rules_python.h"
 #include "bindings/tape_python.h"
 #include "explain/explain.h"
 #include "explain/fix.h"
@@ -67,8 +68,11 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
     explain::Finding finding;
     finding.cause_class = "unknown";
     finding.confidence = "possible";
+    std::string own_rule;
     if (!located.births.empty()) {
-      finding = explain::explain({trace, located, 0, history, &lab});
+      const explain::Evidence evidence{trace, located, 0, history, &lab};
+      finding = explain::explain(evidence);
+      own_rule = ask_own_rules(evidence, &finding);
       const capture::Tape* tape = seconds > 0 ? recorded_tape() : nullptr;
       if (tape != nullptr) {
         replay::TorchStepLab step(*tape, trace);
@@ -79,6 +83,7 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
       }
     }
     out = show::findings(trace, located, finding);
+    if (!own_rule.empty()) out["cause"]["rule"] = own_rule;
     out["num_ops"] = trace.ops.size();
     out["truncated"] = trace.truncated;
     out["absorbed"] = json::array();

@@ -13,6 +13,7 @@
 #include "bindings/jump_torch.h"
 #include "bindings/live_torch.h"
 #include "bindings/loader_torch.h"
+#include "bindings/own_rules_python.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/stack_torch.h"
@@ -291,6 +292,7 @@ PYBIND11_MODULE(_native, m) {
   define_tape(m);
   define_analyse(m);
   define_compare(m);
+  define_own_rules(m);
   m.def("enter_closure", [] { ++live().closure_depth; });
   m.def("leave_closure", [] { --live().closure_depth; });
   m.def("wake_on_backward", [] { live().wake_on_backward = true; });

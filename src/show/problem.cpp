@@ -62,7 +62,7 @@ const Shape kBirth{{{"phase", kText, true, "forward|backward|optimizer|data|stat
 const Shape kExperiment{{{"name", kText, true}, {"outcome", kText, true}, {"confirms", kBool}}};
 const Shape kCause{{{"class", kText, true}, {"confidence", kText, true, "proven|likely|possible"},
     {"text", kText, true}, {"experiments", kArray, false, {}, &kExperiment}, {"tried_seconds", kReal},
-    {"budget_seconds", kReal}, {"out_of_time", kBool}}};
+    {"budget_seconds", kReal}, {"out_of_time", kBool}, {"rule", kText}}};
 const Shape kFix{{{"text", kText, true}, {"verified", kBool, true}, {"outcome", kTextOrNull},
     {"tried", kTextOrNull}, {"diff", kTextOrNull}, {"file", kTextOrNull}, {"line", kCountOrNull}}};
 const Shape kSink{{{"kind", kText, true, "loss|gradient|parameter|state|buffer"},
