@@ -4,16 +4,15 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "bindings/own_rules_python.h"
 #include "bindings/tape_python.h"
 #include "explain/explain.h"
-#include "explain/fix.h"
-#include "locate/slice.h"
 #include "observe/tracer_torch.h"
 #include "replay/lab_torch.h"
 #include "replay/step_lab_torch.h"
-#include "show/findings.h"
+#include "show/analysis.h"
 
 namespace finitude::bindings {
 namespace {
@@ -61,36 +60,16 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
   json out;
   {
     py::gil_scoped_release release;
-    locate::Located located = locate::locate(trace);
-    if (swallowed && located.births.empty()) located.births = locate::swallowed_overflows(trace, located);
-    const explain::StepHistory history = history_from(history_json);
     replay::TorchLab lab(tracer);
-    explain::Finding finding;
-    finding.cause_class = "unknown";
-    finding.confidence = "possible";
-    std::string own_rule;
-    if (!located.births.empty()) {
-      const explain::Evidence evidence{trace, located, 0, history, &lab};
-      finding = explain::explain(evidence);
-      own_rule = ask_own_rules(evidence, &finding);
-      const capture::Tape* tape = seconds > 0 ? recorded_tape() : nullptr;
-      if (tape != nullptr) {
-        replay::TorchStepLab step(*tape, trace);
-        finding.rows = located.births[0].rows;
-        explain::TimeBudget budget;
-        budget.most = seconds;
-        explain::try_on_step(finding, step, budget);
-      }
-    }
-    out = show::findings(trace, located, finding);
-    if (!own_rule.empty()) out["cause"]["rule"] = own_rule;
-    out["num_ops"] = trace.ops.size();
-    out["truncated"] = trace.truncated;
-    out["absorbed"] = json::array();
-    for (std::size_t i = 0; i < located.absorbed.size() && i < 16; ++i) {
-      out["absorbed"].push_back(show::birth(trace, located.absorbed[i]));
-    }
-    if (want_ops != 0) out["ops"] = show::op_table(trace, want_ops);
+    show::AnalysisOptions options{want_ops, swallowed};
+    options.own_rules = &ask_own_rules;
+    options.seconds = seconds;
+    std::optional<replay::TorchStepLab> step;
+    options.step = [&]() -> replay::StepLab* {
+      const capture::Tape* tape = recorded_tape();
+      return tape == nullptr ? nullptr : &step.emplace(*tape, trace);
+    };
+    out = show::analysis(trace, history_from(history_json), &lab, options);
   }
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
