@@ -84,6 +84,7 @@ class Session:
 
     def first_seen(self, optimizer):
         self._open_ring()
+        _native.writes_seen()         # the program has an optimizer: nothing by hand is waited for
         if not _native.is_registered(optimizer):
             self._register(optimizer)
         self.started_with[id(optimizer)] = discover.largest_parameter(optimizer)

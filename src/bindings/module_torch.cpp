@@ -26,6 +26,7 @@
 #include "observe/effort.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
+#include "observe/write_watch_torch.h"
 #include "replay/lab_torch.h"
 #include "finitude/scan.h"
 #include "show/findings.h"
@@ -375,6 +376,8 @@ PYBIND11_MODULE(_native, m) {
     live().target_written = written;
   });
   m.def("set_trace_level", [](bool on) { live().trace_level = on; });
+  m.def("watch_writes", &observe::watch_writes);
+  m.def("writes_seen", &observe::writes_seen);
   m.def("judge", [](py::handle o) {
     OptimizerEntry& e = entry_of(o);
     WindowVerdict verdict;
