@@ -416,6 +416,7 @@ PYBIND11_MODULE(_native, m) {
     return std::make_tuple(e.ops.load(), e.read_bytes.load(), e.copied_bytes.load());
   });
   m.def("trace_on", [] { return observe::Tracer::get().on(); });
+  m.def("trace_length", [] { return observe::Tracer::get().num_ops(); });
   m.def("trace_name", [](const at::Tensor& t, const std::string& origin, const std::string& name) {
     observe::Tracer::get().name_storage(*t.unsafeGetTensorImpl(), origin_of(origin), name);
   });
