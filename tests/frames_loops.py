@@ -125,6 +125,13 @@ def over_count(step, log):
             return f
 
 
+def over_cycle(step, log):
+    for i, (a, b, _) in enumerate(zip(itertools.cycle([1, 2, 3]), itertools.cycle(iter("xy")), range(8))):
+        step()
+        log.append((i, a, b))
+    return a, b
+
+
 def generator_wrapper(step, log):
     def batches(count):
         seen = 0
@@ -393,7 +400,7 @@ def external_loader(step, log):
 
 LOOPS = [
     for_range, for_long_range, while_prefetched, for_enumerate, for_zip, nested_epochs, over_list, over_dict,
-    over_set, over_builtin_iterators, over_item_access, over_count, generator_wrapper, generator_of_generator,
+    over_set, over_builtin_iterators, over_item_access, over_count, over_cycle, generator_wrapper, generator_of_generator,
     local_iterator, under_tqdm, try_and_with, closures, deep_stack, recursion, decorated, through_partial,
     inside_generator, enumerated_generator, drawn_by_a_builtin, mapped, comprehension, star_call,
     argument_first, unbound_name, external_loader]

@@ -80,6 +80,23 @@ def test_a_program_that_drops_the_step_itself_is_left_alone(tmp_path):
     assert run.out == "".join(f"{i} True True\n" for i in range(8) if i != 4)
 
 
+NUMPY = "w.grad = None\nloss.backward()\nw.data.numpy()[...] -= 0.1 * w.grad.numpy()"
+FOREACH = "w.grad = None\nloss.backward()\ntorch._foreach_add_([w.data], [w.grad], alpha=-0.1)"
+
+
+@pytest.mark.parametrize("update, is_told", [(UPDATES["data"], True), (FOREACH, True), (NUMPY, False)], ids=["data", "foreach", "numpy"])
+@pytest.mark.parametrize("drops", [True, False], ids=["dropped", "applied"])
+def test_writes_that_leave_no_mark_are_seen_where_an_operator_makes_them(tmp_path, update, is_told, drops):
+    """Under skip what is added is zero. Whether it is added at all is seen; numpy's writes are not, and count as made."""
+    lines = update.splitlines()
+    guard = ["if loss.isnan() and DROPS: continue".replace("DROPS", str(drops))]
+    text = LOOP.replace("BAD", "4").replace("GUARD", "pass").replace("    UPDATE", textwrap.indent(
+        "\n".join(lines[:2] + guard + lines[2:]), "    "))
+    run = helpers.run(tmp_path, text, "--on-alarm", "skip")
+    assert run.code == 0 and run.out == "".join(f"{i} True True\n" for i in range(8) if i != 4 or not drops), run.told()
+    assert (len(run.alarms), run.watched["handled_by_script"]) == ((0, 1) if drops and is_told else (1, 0)), run.told()
+
+
 def test_a_program_that_only_looks_at_gradients_is_not_training(tmp_path):
     run = helpers.run(tmp_path, """
         import torch

@@ -3,6 +3,7 @@
 import shutil
 import socket
 import textwrap
+import time
 
 import pytest
 from helpers import LIMIT, write_script
@@ -115,6 +116,25 @@ def test_a_warning_too_is_explained_and_nothing_is_done_twice(tmp_path):
     got = torchrun(tmp_path, text, "--on-alarm", "warn")
     assert sorted(got.out.splitlines()) == sorted(wanted.out.splitlines()), got.told()
     assert_explained_in_place(*got.alarms[:2])
+
+
+def test_a_rank_that_takes_another_way_in_its_second_run_ends_the_run_for_all(tmp_path):
+    """What it makes its choice by (the environment) is nothing that a second run puts back. The other waits for it in
+    backward, which is let go of."""
+    text = ranks(FINE + """
+if rank == 1 and step == 3:
+    loss = loss * NAN
+    if "SEEN" in os.environ:
+        opt.step()
+        continue
+    os.environ["SEEN"] = "1"
+""").replace("import torch.distributed as dist", "import torch.distributed as dist\nfrom finitude import together\ntogether.STRAY_S = 3.0", 1)
+    began = time.monotonic()
+    got = torchrun(tmp_path, text, "--on-alarm", "skip")
+    assert got.code == 1 and time.monotonic() - began < 60, got.told()
+    assert len(got.alarms) == 2 and all(a["weights"] == "clean" and a["action"] == "stopped" for a in got.alarms), got.told()
+    assert all("the second run came to a halt: rank 0 stands behind" in a["rerun_text"] and "rank 1 has ended it" in a["rerun_text"]
+               for a in got.alarms), [a["rerun_text"] for a in got.alarms]
 
 
 def test_where_one_rank_cannot_go_back_none_does(tmp_path):

@@ -91,6 +91,66 @@ def test_a_store_that_is_gone_is_a_no(votes):
     assert "could not agree (Connection reset by peer)" in vote.cast("", "rewind") and not vote.goes
 
 
+@pytest.fixture
+def stands(monkeypatch):
+    """Second runs that never get any further; a list of those that were let out of an operation."""
+    let_out = []
+    monkeypatch.setattr(together, "STRAY_S", 0.5)
+    monkeypatch.setattr(together, "_WATCH_S", 0.05)
+    monkeypatch.setattr(together, "PARTING_S", 5.0)
+    monkeypatch.setattr(together._native, "trace_length", lambda: 7)
+    monkeypatch.setattr(together.compat, "abort_groups", lambda: let_out.append(1))
+    return let_out
+
+
+def back(votes, whys):
+    """What each rank hears that has come back; one without words never does, but for being let out."""
+    told = {}
+    for vote in votes:
+        vote.watch(None)
+
+    def one(rank, why):
+        told[rank] = votes[rank].come_back(why)
+
+    threads = [threading.Thread(target=one, args=(rank, why)) for rank, why in enumerate(whys) if why is not None]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return told
+
+
+def test_all_come_back_and_go_on(votes, stands):
+    assert back(votes(3), ["", "other bits", ""]) == {0: "", 1: "", 2: ""} and not stands
+
+
+def test_one_that_took_another_way_ends_the_run_for_those_that_wait_for_it(votes, stands):
+    three = votes(3)
+    told = back(three, [None, "no backward", None])
+    assert told[1] == three[1].parted and "rank 1 has ended it (no backward)" in told[1]
+    assert "rank 0 stands behind 7 operations" in told[1]
+    for waiting in (three[0], three[2]):
+        limit = time.monotonic() + 5
+        while not waiting.parted and time.monotonic() < limit:
+            time.sleep(0.01)
+        assert waiting.parted == told[1]
+        waiting.leave("an operation failed")  # what it waited in raised
+    assert len(stands) == 2
+
+
+def test_where_none_gets_any_further_all_are_let_out(votes, stands, monkeypatch):
+    monkeypatch.setattr(together, "STALL_S", 0.3)
+    two = votes(2)
+    for vote in two:
+        vote.watch(None)
+    limit = time.monotonic() + 5
+    while not all(vote.parted for vote in two) and time.monotonic() < limit:
+        time.sleep(0.01)
+    for vote in two:
+        assert vote.parted == "the second run came to a halt: rank 0 stands behind 7 operations, rank 1 stands behind 7 operations"
+        vote.leave("let out")
+
+
 def test_parting_waits_for_those_that_have_not_told(votes, monkeypatch):
     monkeypatch.setattr(together, "PARTING_S", 5.0)
     two = votes(2)

@@ -70,6 +70,7 @@ class ByHand:
         self.session = session
         self.is_proven = False     # leaves were written after an earlier engine call
         self.is_counted = False    # and their versions say so, also where what was added is zero
+        self.is_seen = False       # or the operators that wrote them do
         self.marks = None          # of the last call, until it is proven
         self.bad = None
         self.is_damaged = False    # a bad step was applied, as `warn` asks for
@@ -94,11 +95,13 @@ class ByHand:
         leaves = [x for x in inputs if x.is_leaf] if inputs else leaves_of(roots) if bad or not self.is_proven else []
         if not self.is_proven:
             self.marks = [_Mark(leaf, False) for leaf in leaves]
+            _native.watch_writes(leaves)
         if not bad or not leaves:
             return False
         self.bad = _Bad(step, roots, leaves, to_leaves)
         self.bad.ledger = Ledger(sys._getframe(), leaves)
         _native.hand_watch(True)       # the next call ends this step, whatever its loss
+        _native.watch_writes(leaves)
         self.bad.is_zeroed = self.is_proven and self.session.config.on_alarm in ("skip", "rollback")
         return self.bad.is_zeroed
 
@@ -114,9 +117,11 @@ class ByHand:
 
     def settle(self):
         """The engine call before and what followed it are over: was a bad step applied? May raise NonFiniteError."""
+        seen = _native.writes_seen()
         if self.marks is not None:
             if any(m.is_written() for m in self.marks):
-                self.is_proven, self.is_counted, self.marks = True, any(m.is_counted() for m in self.marks), None
+                self.is_proven, self.is_counted, self.is_seen = True, any(m.is_counted() for m in self.marks), seen
+                self.marks = None
                 _native.hand_watch(False)
             elif _native.hand_calls() >= TRIES:
                 self.marks = None
@@ -125,8 +130,9 @@ class ByHand:
         if bad is None:
             return
         _native.hand_watch(False)
-        # Zeros that are added through `.data` leave no mark: a program that has written its leaves so far goes on to.
-        if not any(m.is_written() for m in bad.marks) and (self.is_counted or not bad.is_zeroed):
+        # Zeros that are added through `.data` leave no mark, but an operator adds them. Where none was seen to write the
+        # leaves before (numpy has), a program that has written them so far is taken to go on to.
+        if not seen and not any(m.is_written() for m in bad.marks) and (self.is_counted or self.is_seen or not bad.is_zeroed):
             _native.add_handled(1)
             self.session.advise("handled-by-script", bad.step, "a loss that was not finite was never applied")
             return

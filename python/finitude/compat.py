@@ -121,6 +121,16 @@ def end_eager(stance):
         stance.__exit__(None, None, None)
 
 
+def abort_groups():
+    """Operations that wait for other ranks fail now, in all process groups. Where torch cannot do that (2.7), nothing."""
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    for group in list(getattr(getattr(module, "_world", None), "pg_map", ())):
+        try:
+            group.abort()
+        except (AttributeError, RuntimeError, ValueError):
+            continue
+
+
 def group_store():
     """The store through which the ranks of the default process group met, or None (private name, unchanged 2.7 to 2.13)."""
     module = sys.modules.get("torch.distributed.distributed_c10d")

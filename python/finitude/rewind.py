@@ -105,6 +105,8 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote):
     _native.trace_start()
     _native.gradients_are_sinks("advisory" in alarm)
     capsule.begin(session)
+    if vote is not None:
+        vote.watch(session)
     return True, ""
 
 
@@ -142,7 +144,11 @@ def end(session, optimizer, pending):
     if why is None and (ruined := pending["ledger"].ruined()):
         why = f"the step writes {', '.join(ruined[:3])} in place, and its first run had left it non-finite"
     lost = pending["ledger"].put_back()
+    pending["others"].put_back()
     session.holds.release()  # of the optimizers whose steps are applied; the policy holds anew what is this one's
+    session.holds.hold([sharing for o in pending["left_out"] for sharing in discover.sharing(o)])
+    if pending["vote"] is not None and (parted := pending["vote"].come_back(why or "")):
+        why = parted
     if why is not None:
         findings.passed_over(alarm, f"{pending['way']} did not reproduce the step: {why}")
         as_before = _as_before_second_run(optimizer, pending)
@@ -207,5 +213,9 @@ def abandon(session):
     twice = pending["twice"] + pending["files"].end()
     pending["quiet"].end()
     compat.end_eager(pending["eager"])
-    findings.passed_over(pending["alarm"], f"{pending['way']}: the second run did not come back to this step" + written_twice(twice))
+    why = "the second run did not come back to this step"
+    if pending["vote"] is not None:
+        pending["vote"].leave(why)
+        why = pending["vote"].parted or why
+    findings.passed_over(pending["alarm"], f"{pending['way']}: {why}" + written_twice(twice))
     return pending

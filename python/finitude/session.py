@@ -84,6 +84,7 @@ class Session:
 
     def first_seen(self, optimizer):
         self._open_ring()
+        _native.writes_seen()         # the program has an optimizer: nothing by hand is waited for
         if not _native.is_registered(optimizer):
             self._register(optimizer)
         self.started_with[id(optimizer)] = discover.largest_parameter(optimizer)
@@ -326,7 +327,9 @@ class Session:
             alarm["text"] += "; there is no copy to roll back to (--undo-mb)"
         elif action == "rollback":
             action = "skip"
-        if not written or undone:
+        if self.vote is not None and self.vote.parted:
+            action = "stop"
+        elif not written or undone:
             action = ranks.may_do_alone(action, alarm, lambda: self.bad_parameters(optimizer, undone))
         skipped = "the step was undone" if undone else "reported, the step is applied" if written else "the step was left out"
         stopped = "the step was undone, stopped" if undone else "stopped"

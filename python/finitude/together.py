@@ -3,16 +3,25 @@
 They talk over the store through which their process group met, never over the collective operations of the training, and
 wait for one another for a limited time. What was decided is set once, by compare-and-set: nobody can act on a vote that
 another one has given up waiting for.
+
+None goes on from a second run before all have ended it. One that took another way than the first time has made other
+collective operations, so that the others wait for it inside theirs, or would be given what was meant for a later step: then
+the run ends, on all of them.
 """
 
+import os
+import threading
 import time
 
-from . import compat, ranks
+from . import _native, compat, findings, quiet, ranks
 
 LIMIT_S = 30.0        # how long the votes of the others are waited for
 PARTING_S = 10.0      # and, before this rank ends the program, that they have told what they found
+STRAY_S = 30.0        # how long a second run may stand still when another rank has ended its own
+STALL_S = 180.0       # and all of them together
 _POLL_S = 0.005
-_GO = "go"
+_WATCH_S = 0.25
+_GO, _BACK = "go", "back"
 _left = ""            # why this rank has given up agreeing with the others, for the rest of the run
 
 
@@ -38,6 +47,8 @@ class Vote:
         self.store, self.key = store, key
         self.rank, self.size = ranks.world()
         self.goes = False
+        self.parted = ""      # why the ranks cannot go on together after their second run
+        self._watch = None
 
     def cast(self, why, way=""):
         """why: what keeps this rank from it, or "". way: how it would do it, which has to be the same on all of them.
@@ -90,8 +101,120 @@ class Vote:
 
     def part(self):
         """Waits until all have told, for a limited time."""
+        if self.parted:
+            return
         try:
             self.store.set(self._of("told", self.rank), "")
             self._missing("told", PARTING_S)
         except (RuntimeError, ValueError, OSError):
             pass
+
+    # -- the second run -------------------------------------------------------------------------
+
+    def watch(self, session):
+        """It has begun."""
+        self._watch = threading.Thread(target=self._look, args=(session,), name="finitude ranks", daemon=True)
+        self._ended = threading.Event()
+        self._watch.start()
+
+    def come_back(self, why):
+        """It has ended here, by `why` in another way than the first. Waits for the others, and returns "" if all go on
+        from it, else why none does."""
+        if self._watch is None or self._ended.is_set():
+            return self.parted
+        try:
+            self._tell_back(why)
+            while not self._decided() and not self._all_back():
+                time.sleep(_POLL_S)
+            decided = self._end(_BACK)
+            self.parted = "" if decided == _BACK else decided
+        except (RuntimeError, ValueError, OSError) as e:
+            self.parted = f"the ranks could not agree after the second run ({str(e).splitlines()[0] if str(e) else type(e).__name__})"
+        self._ended.set()
+        return self.parted
+
+    def leave(self, why):
+        """The program ends inside of it: nobody waits for anybody any more."""
+        if self._watch is None or self._ended.is_set():
+            return
+        self._ended.set()
+        try:
+            self._tell_back(why)
+        except (RuntimeError, ValueError, OSError):
+            pass
+
+    def _tell_back(self, why):
+        self.store.set(self._of("back", self.rank), why or "it came back")
+
+    def _all_back(self):
+        return all(self.store.check([self._of("back", r)]) for r in self._others())
+
+    def _decided(self):
+        key = f"{self.key}/ended"
+        return self.store.get(key).decode() if self.store.check([key]) else ""
+
+    def _end(self, text):
+        return self.store.compare_set(f"{self.key}/ended", "", text).decode()
+
+    def _look(self, session):
+        """In a thread of its own, as the second run may stand in a collective operation."""
+        moved, seen = time.monotonic(), None
+        try:
+            while not self._ended.wait(_WATCH_S):
+                mine = str(_native.trace_length())
+                self.store.set(self._of("at", self.rank), mine)
+                now, at = time.monotonic(), self._where()
+                stands = seen is not None and at == seen
+                moved, seen = (moved if stands else now), at
+                decided = self._decided()
+                if not decided and now - moved > self._patience(at):
+                    decided = self._end(f"the second run came to a halt: {self._told(at)}")
+                if decided and decided != _BACK:
+                    self._part(session, decided)
+                    return
+        except (RuntimeError, ValueError, OSError):
+            pass  # the store is gone, and with it whoever kept it: the collective operations fail too
+
+    def _where(self):
+        """{rank: how many operations it has come, or why it has ended}."""
+        found = {}
+        for rank in range(self.size):
+            for what in ("back", "at"):
+                if self.store.check([self._of(what, rank)]):
+                    found[rank] = (what, self.store.get(self._of(what, rank)).decode())
+                    break
+        return found
+
+    @staticmethod
+    def _patience(at):
+        return STRAY_S if any(what == "back" for what, _ in at.values()) else STALL_S
+
+    @staticmethod
+    def _told(at):
+        return ", ".join(f"rank {rank} {'stands behind ' + text + ' operations' if what == 'at' else 'has ended it (' + text + ')'}"
+                         for rank, (what, text) in sorted(at.items()))
+
+    def _part(self, session, why):
+        """Lets the program's own thread out of the operation that it waits in; if that cannot be, ends the process."""
+        self.parted = why
+        if self.store.check([self._of("back", self.rank)]):
+            return                    # it waits for the others, and has heard
+        compat.abort_groups()
+        if not self._ended.wait(PARTING_S):
+            _end_here(session, why)
+
+
+def _end_here(session, why):
+    """The program's own thread cannot be reached: what is known is told, and the process ended."""
+    pending, session.pending = session.pending, None
+    quiet.let_go()
+    if pending is not None:
+        alarm = pending["alarm"]
+        findings.passed_over(alarm, why)
+        alarm["action"] = "stopped"
+        for inner in ("optimizer_ordinal", "advisory"):
+            alarm.pop(inner, None)
+        session.report.add_alarm(alarm)
+        session.teller.tell(alarm)
+    session.end()
+    os._exit(1)

@@ -11,6 +11,7 @@ namespace {
 //   s  what it runs over; cleared when it has ended
 //   i  the iterator it draws from     I  the same, but it may change or be cleared
 //   t  a tuple of such iterators      f  the function it applies
+//   a  a list of its own that it appends to
 //   -  left alone: a cached result, a constant
 struct Layout {
   const char* fields;
@@ -43,6 +44,7 @@ const Layout kLayouts[] = {
     {"II", "itertools.chain([1], [2, 3], [4])"},
     {"np-", "itertools.count(4)"},
     {"-n", "itertools.repeat(7, 5)"},
+    {"Iann", "itertools.cycle(iter([1, 2, 3, 4, 5]))"},
 };
 constexpr int kLayoutCount = sizeof(kLayouts) / sizeof(kLayouts[0]);
 constexpr int kMaxNesting = 8;
@@ -127,6 +129,10 @@ bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why)
   for (int i = 0; fields[i] != 0; ++i) {
     switch (fields[i]) {
       case 'n': records_[index].words[i] = reinterpret_cast<std::int64_t>(words[i]); break;
+      case 'a':
+        if (words[i] == nullptr || !PyList_CheckExact(words[i])) return false;
+        records_[index].words[i] = PyList_GET_SIZE(words[i]);
+        break;
       case 'p':
         Py_XINCREF(words[i]);
         records_[index].objects[i] = words[i];
@@ -256,6 +262,9 @@ bool FrameMemory::fields_fit(int index, PyObject* target, std::string* why) cons
         }
         break;
       }
+      case 'a':
+        if (words[i] == nullptr || !PyList_CheckExact(words[i]) || PyList_GET_SIZE(words[i]) < record.words[i]) return false;
+        break;
       case 'i': case 'I':
         if (record.words[i] == 0) break;
         if (!iterator_fits(child, words[i], &inner, why)) return false;
@@ -300,6 +309,13 @@ void FrameMemory::put_fields(int index, PyObject* target) {
   for (int i = 0; fields[i] != 0; ++i) {
     switch (fields[i]) {
       case 'n': words[i] = reinterpret_cast<PyObject*>(record.words[i]); break;
+      case 'a': {
+        const Py_ssize_t size = PyList_GET_SIZE(words[i]);
+        PyObject* later = PyList_GetSlice(words[i], record.words[i], size);
+        if (later != nullptr) PyList_SetSlice(words[i], record.words[i], size, nullptr);
+        keeper.discard(later);  // let go of when the frames are whole again
+        break;
+      }
       case 'p': put_slot(&words[i], record.objects[i]); break;
       case 's':
         put_slot(&words[i], record.source.object == nullptr ? nullptr : recall(record.source, words[i]));

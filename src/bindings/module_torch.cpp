@@ -26,6 +26,7 @@
 #include "observe/effort.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
+#include "observe/write_watch_torch.h"
 #include "finitude/scan.h"
 #include "show/show.h"
 
@@ -314,6 +315,8 @@ PYBIND11_MODULE(_native, m) {
     live().target_written = written;
   });
   m.def("set_trace_level", [](bool on) { live().trace_level = on; });
+  m.def("watch_writes", &observe::watch_writes);
+  m.def("writes_seen", &observe::writes_seen);
   m.def("judge", [](py::handle o) {
     OptimizerEntry& e = entry_of(o);
     WindowVerdict verdict;
@@ -352,6 +355,7 @@ PYBIND11_MODULE(_native, m) {
     return std::make_tuple(e.ops.load(), e.read_bytes.load(), e.copied_bytes.load());
   });
   m.def("trace_on", [] { return observe::Tracer::get().on(); });
+  m.def("trace_length", [] { return observe::Tracer::get().num_ops(); });
   m.def("trace_name", [](const at::Tensor& t, const std::string& origin, const std::string& name) {
     observe::Tracer::get().name_storage(*t.unsafeGetTensorImpl(), origin_of(origin), name);
   });

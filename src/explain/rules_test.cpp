@@ -128,6 +128,21 @@ TEST(DivisionByZero, FloatsAndIntegersAlike) {
   EXPECT_NE(f.text.find("an integer zero"), std::string::npos) << f.text;
 }
 
+TEST(DivisionByZero, AWeightThatIsNormalisedHasAZeroRow) {
+  const auto normalised = [](B& b, std::vector<double> norms) {
+    b.born(b.op("aten::_weight_norm_interface", {{"v", b.tensor({0, 0, 3, 4})}, {"g", b.tensor({1, 1})}},
+                {b.tensor({kNaN, kNaN, 0.6, 0.8}), b.tensor(norms)}));
+  };
+  B b;
+  normalised(b, {0, 5});
+  const Finding f = b.explained();
+  EXPECT_EQ(f.cause_class, "division-by-zero");
+  EXPECT_NE(f.text.find("1 of 2 vectors of the weight are zero"), std::string::npos) << f.text;
+  B other;
+  normalised(other, {1, 5});
+  EXPECT_FALSE(other.speaks("division-by-zero"));
+}
+
 TEST(DivisionByZero, SilentWhereTheDenominatorIsOnlySmall) {
   B b;
   b.born(b.op("aten::div", {{"self", b.tensor({1e20})}, {"other", b.tensor({1e-30})}}, {b.tensor({kInf})}));

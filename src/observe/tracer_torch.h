@@ -37,6 +37,7 @@ class Tracer {
   void stop();                       // the trace stays until clear()
   void clear();
   bool on() const { return sink_.on(); }
+  std::size_t num_ops() const { return sink_.num_ops(); }
 
   // The values of the step as it begins (their memory is scanned later, when an op reads it).
   void name_storage(const c10::TensorImpl& tensor, record::Origin origin, const std::string& name);

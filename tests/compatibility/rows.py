@@ -40,7 +40,7 @@ LOOPS = [
     Row("recursion instead of a loop", "recursion", "step 5, loss", way="restart"),
     Row("`while True` with the next batch fetched before the step", "while_prefetch", "step 9, loss"),
     Row("`iter` and `next` by hand, loader started anew", "iter_next", "step 5, loss"),
-    Row("`zip(cycle(loader), loader)`", "zip_loaders", "step 6, loss", way="restart"),
+    Row("`zip(cycle(loader), loader)`", "zip_loaders", "step 6, loss"),
     Row("`enumerate(islice(chain(...)), 1)` over iterable data sets", "islice_chain", "step 7, loss"),
     Row("two persistent workers, own `collate_fn`", "persistent_workers", "step 10, loss"),
     Row("list comprehension over a `partial`", "comprehension", "step 4, loss"),
