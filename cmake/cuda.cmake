@@ -40,7 +40,7 @@ function(finitude_compile_cuda out source)
 endfunction()
 
 set(cuda_objects)
-foreach(source multi_scan_cuda.cu cuda_scan_cuda.cu multi_scan_plan.cpp)
+foreach(source multi_scan_cuda.cu cuda_scan_cuda.cu cuda_ahead_cuda.cu multi_scan_plan.cpp)
   finitude_compile_cuda(cuda_objects ${PROJECT_SOURCE_DIR}/src/sense/${source})
 endforeach()
 set(FINITUDE_CUDA_LIBRARY ${PROJECT_BINARY_DIR}/libfinitude_cuda.so)

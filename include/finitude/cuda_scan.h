@@ -20,12 +20,14 @@
 extern "C" {
 #endif
 
-#define FINITUDE_CUDA_ABI 2u
+#define FINITUDE_CUDA_ABI 3u
 /* How many scans back finitude_cuda_poll and finitude_cuda_fetch still know. */
 #define FINITUDE_CUDA_RING 128u
 #define FINITUDE_CUDA_ROWS 8u
 /* Scans that may be captured into graphs, per list. */
 #define FINITUDE_CUDA_CAPTURED 16u
+/* Tensors that one finitude_cuda_ahead may read: their table travels with the launch. */
+#define FINITUDE_CUDA_AHEAD 80u
 
 typedef enum finitude_cuda_status {
   FINITUDE_CUDA_OK = 0,
@@ -41,7 +43,8 @@ typedef struct finitude_cuda_tensor {
   const void* data; /* device pointer, aligned to the size of a real element; may be null where numel is 0 */
   uint64_t numel;   /* elements; a complex one counts once and is scanned as two reals */
   uint32_t dtype;   /* finitude::sense::DType (dtype.h); kOther holds nothing to look for and is passed over */
-  uint32_t reserved;
+  uint32_t ahead;   /* 0: a scan reads it. Else 1 + slot: what finitude_cuda_ahead found last in that slot is its result, and the
+                     * fields above are not looked at */
 } finitude_cuda_tensor;
 
 /* Of one tensor. Reals: elements, twice that for complex. */
@@ -106,6 +109,25 @@ int finitude_cuda_scan_value(finitude_cuda_list* list, void* stream, const finit
 /* Writes *found_inf (a device float32; null: nothing is written) from what the last scan of the list in stream order saw and the
  * values noted by now, by the same rules as the options. Then noted values are forgotten. */
 int finitude_cuda_found_inf(finitude_cuda_list* list, void* stream, float* found_inf, uint32_t keep_larger, uint32_t count_noted);
+
+/* ---- reading ahead: tensors that are complete long before the rest, read beside what the caller's stream does next --------------
+ * The results take part in a later scan of the list (finitude_cuda_tensor.ahead), which then need not read these tensors.
+ * finitude_cuda_ahead and finitude_cuda_join may be called by one thread while another one calls the functions above, on the same
+ * list; finitude_cuda_reserve may not. */
+
+/* Makes room for slots 0 .. slots - 1 and for calls of up to `bytes` each. Where there is room already this costs a comparison; else it
+ * allocates and waits, and the slots hold nothing. */
+int finitude_cuda_reserve(finitude_cuda_list* list, uint32_t slots, uint64_t bytes);
+/* One launch on a stream of the list's own, after all that `stream` was given before this call and after earlier calls: reads `count` tensors
+ * (1 .. FINITUDE_CUDA_AHEAD, none of them empty; `ahead` is 1 + slot) into their slots. No allocation, no wait, no upload. The tensors'
+ * memory must stay as it is until a stream that finitude_cuda_join was called for has passed that point. INVALID where there is no
+ * room; CAPTURE while `stream` is captured. */
+int finitude_cuda_ahead(finitude_cuda_list* list, const finitude_cuda_tensor* tensors, uint32_t count, void* stream);
+/* What `stream` is given from now on comes after all that was read ahead so far. A scan that takes part of it joins by itself. The
+ * host waits only if `stream` is being captured, which must not depend on work outside of the capture. */
+int finitude_cuda_join(finitude_cuda_list* list, void* stream);
+/* Asks without waiting: OK (all that was read ahead has been read), NOT_READY or DEVICE. */
+int finitude_cuda_passed(finitude_cuda_list* list);
 
 /* Reads pinned memory: makes no CUDA call and never waits. */
 int finitude_cuda_poll(finitude_cuda_list* list, uint64_t ticket, finitude_cuda_summary* summary);

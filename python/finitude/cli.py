@@ -48,6 +48,8 @@ options of run:
   --capsule-max MB          a step that reads more than that gets none (2048)
   --experiments SECONDS     how long at most the fix and other changes are tried on the bad step, and no longer than 20
                             times that step (2 seconds for small ones); 0: not at all (60)
+  --stream-gradients auto|on|off   read gradients on a GPU while backward still makes others (auto: where that hides
+                            anything: 256 MB of them and more, and one process)
   --redact                  capsules and their description without values, sources and environment
   --rules FILE              rules of your own for the cause of an alarm, a Python file (docs/recipes/add-a-rule.md); may be
                             given several times
@@ -57,7 +59,7 @@ Each option is also an environment variable, e.g. FINITUDE_ON_ALARM=skip. Exit c
 """
 
 OPTIONS = ("--on-alarm", "--level", "--report", "--runs", "--max-skips", "--undo-mb", "--restart-args", "--capsules", "--capsule-max",
-           "--experiments", "--redact", "--rules", "--config")
+           "--experiments", "--stream-gradients", "--redact", "--rules", "--config")
 FLAGS = ("--redact",)
 REPLAY_OPTIONS = ("--threads", "--allow", "--times", "--deterministic", "--dtype", "--device", "--step-through", "--stop-at", "--save-tensors",
                   "--script", "--break")

@@ -5,6 +5,7 @@ import difflib
 import os
 import shlex
 
+STREAM = ("auto", "on", "off")
 ON_ALARM = ("stop", "skip", "warn", "raise", "rollback")
 LEVELS = ("gate", "tape", "trace")
 
@@ -27,6 +28,7 @@ class Config:
     experiments: int = 60
     redact: int = 0
     rules: str = ""     # files with rules of the user's own, separated by os.pathsep
+    stream_gradients: str = "auto"
 
 
 def _nearest(word, words):
@@ -50,7 +52,7 @@ def _set(config, key, value, source):
         value = os.pathsep.join(map(str, value)) if name == "rules" and isinstance(value, list) else str(value)
     if name == "rules":
         value = os.pathsep.join(os.path.abspath(p) for p in value.split(os.pathsep) if p)
-    choices = {"on_alarm": ON_ALARM, "level": LEVELS}.get(name)
+    choices = {"on_alarm": ON_ALARM, "level": LEVELS, "stream_gradients": STREAM}.get(name)
     if choices and value not in choices:
         raise UsageError(f"{source}: {key} is one of {', '.join(choices)}, not {value!r}{_nearest(value, choices)}")
     if name == "restart_args":

@@ -30,6 +30,10 @@ std::string load_device_api(const std::string& path, DeviceApi* api) {
   get(found.query, "finitude_cuda_query");
   get(found.fetch, "finitude_cuda_fetch");
   get(found.capturing, "finitude_cuda_capturing");
+  get(found.reserve, "finitude_cuda_reserve");
+  get(found.ahead, "finitude_cuda_ahead");
+  get(found.join, "finitude_cuda_join");
+  get(found.passed, "finitude_cuda_passed");
   get(found.why, "finitude_cuda_why");
   if (missing != nullptr) return path + " has no " + missing;
   if (found.abi() != FINITUDE_CUDA_ABI) return path + " is of another version of finitude";

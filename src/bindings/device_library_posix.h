@@ -20,6 +20,10 @@ struct DeviceApi {
   decltype(&finitude_cuda_query) query;
   decltype(&finitude_cuda_fetch) fetch;
   decltype(&finitude_cuda_capturing) capturing;
+  decltype(&finitude_cuda_reserve) reserve;
+  decltype(&finitude_cuda_ahead) ahead;
+  decltype(&finitude_cuda_join) join;
+  decltype(&finitude_cuda_passed) passed;
   decltype(&finitude_cuda_why) why;
 };
 

@@ -7,109 +7,19 @@
 #include <new>
 #include <utility>
 
-#include "sense/multi_scan_cuda.h"
-#include "sense/multi_scan_plan.h"
+#include "sense/cuda_list_cuda.h"
 
 namespace multi = finitude::sense::multi;
-
-namespace {
-
-constexpr std::uint32_t kStagings = 8;   // uploads that may be under way at once
-constexpr std::size_t kEntryBytes = 128;  // of a summary in the ring: no two share a cache line
-static_assert(sizeof(finitude_cuda_summary) <= kEntryBytes);
-
-struct Staging {
-  char* bytes = nullptr;  // pinned
-  cudaEvent_t copied = nullptr;
-  bool used = false;
-};
-
-}  // namespace
-
-struct finitude_cuda_list {
-  int device = 0;
-  multi::Plan plan;
-  multi::Tickets tickets;
-
-  // On the device. `table` holds the items, then the owners.
-  char* table = nullptr;
-  multi::Tally* parts = nullptr;
-  std::uint32_t* arrivals = nullptr;
-  finitude_cuda_health* rows = nullptr;
-  multi::State* state = nullptr;
-  std::uint32_t tensor_room = 0, chunk_room = 0;
-
-  Staging stagings[kStagings];
-  std::uint32_t next_staging = 0;
-  char* ring = nullptr;         // pinned, as the host sees it
-  char* ring_device = nullptr;  // and the device
-  cudaEvent_t done = nullptr;   // after the last launch outside a graph
-  cudaStream_t last_stream = nullptr;
-  bool launched = false;
-  cudaStream_t copies = nullptr;
-  char why[160] = "";
-
-  std::size_t items_bytes() const { return std::size_t{tensor_room} * sizeof(multi::Item); }
-  std::size_t table_bytes() const { return items_bytes() + std::size_t{chunk_room} * sizeof(std::uint32_t); }
-  const volatile finitude_cuda_summary* entry(std::uint32_t slot) const {
-    return reinterpret_cast<const volatile finitude_cuda_summary*>(ring + slot * kEntryBytes);
-  }
-};
+using multi::BesideCapture;
+using multi::fail;
+using multi::is_capturing;
+using multi::kEntryBytes;
+using multi::OnDevice;
+using multi::Staging;
 
 namespace {
 
 thread_local char open_why[160] = "";
-
-int fail(char (&why)[160], const char* what, cudaError_t error) {
-  const int name = static_cast<int>(std::strcspn(what, "("));  // of the call, without its arguments
-  std::snprintf(why, sizeof why, "%.*s: %s", name, what, cudaGetErrorString(error));
-  cudaGetLastError();  // this library's own copy of it; the caller's runtime keeps its own
-  return FINITUDE_CUDA_DEVICE;
-}
-
-#define FINITUDE_TRY(list, call)                                                             \
-  do {                                                                                       \
-    if (const cudaError_t error_ = (call); error_ != cudaSuccess) return fail((list)->why, #call, error_); \
-  } while (0)
-
-// Makes a device current, and the one before it again at the end. The common case, one device, costs one call.
-class OnDevice {
- public:
-  explicit OnDevice(int device) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = device;
-    if (before_ != device) changed_ = cudaSetDevice(device) == cudaSuccess;
-  }
-  ~OnDevice() {
-    if (changed_) cudaSetDevice(before_);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-};
-
-// What allocates or waits, and asks after events, on this thread does not spoil a capture that another stream is in.
-class BesideCapture {
- public:
-  BesideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~BesideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  BesideCapture(const BesideCapture&) = delete;
-  BesideCapture& operator=(const BesideCapture&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
-bool is_capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (const cudaError_t error = cudaStreamIsCapturing(stream, &status); error != cudaSuccess) {
-    cudaGetLastError();
-    return error == cudaErrorStreamCaptureImplicit;  // the legacy stream while another is captured: it may not be used either
-  }
-  return status != cudaStreamCaptureStatusNone;
-}
 
 // What comes next on `stream` comes after what the list did on another.
 int follow(finitude_cuda_list* list, cudaStream_t stream, bool capturing) {
@@ -173,7 +83,7 @@ int grow(finitude_cuda_list* list, std::uint32_t tensors, std::uint32_t chunks) 
 
 int upload(finitude_cuda_list* list, bool owners_too, cudaStream_t stream) {
   Staging& staging = list->stagings[list->next_staging];
-  list->next_staging = (list->next_staging + 1) % kStagings;
+  list->next_staging = (list->next_staging + 1) % multi::kStagings;
   // Only where the host is kStagings uploads ahead of the device.
   if (staging.used) {
     const BesideCapture beside;
@@ -276,6 +186,7 @@ FINITUDE_EXPORT void finitude_cuda_close(finitude_cuda_list* list) {
     const OnDevice on(list->device);
     const BesideCapture beside;
     if (list->launched) cudaEventSynchronize(list->done);
+    multi::free_ahead(list);
     free_table(list);
     cudaFree(list->state);
     cudaFreeHost(list->ring);
@@ -327,7 +238,11 @@ FINITUDE_EXPORT int finitude_cuda_scan(finitude_cuda_list* list, void* stream, c
   const OnDevice on(list->device);
   const bool capturing = is_capturing(s);
   if (list->table == nullptr && list->plan.tensors() != 0) return FINITUDE_CUDA_INVALID;
+  const bool with_ahead = list->plan.slots() != 0;
+  if (with_ahead && list->plan.slots() > list->ahead.slots) return FINITUDE_CUDA_INVALID;
+  if (with_ahead && capturing) return FINITUDE_CUDA_CAPTURE;  // a graph cannot wait for what is done outside of it
   if (const int status = follow(list, s, capturing); status != FINITUDE_CUDA_OK) return status;
+  if (with_ahead) FINITUDE_TRY(list, cudaStreamWaitEvent(s, list->ahead.done, 0));
   const multi::Tickets::Place place = list->tickets.next(true, capturing);
   if (place.ticket == 0) return FINITUDE_CUDA_CAPTURE;
 
@@ -340,6 +255,7 @@ FINITUDE_EXPORT int finitude_cuda_scan(finitude_cuda_list* list, void* stream, c
   parameters.tensors = list->plan.tensors();
   parameters.chunks = list->plan.chunks();
   parameters.filled = list->plan.filled();
+  parameters.ahead = list->ahead.rows;
   parameters.gate = gate.address;
   parameters.gate_format = gate.format;
   parameters.target = target_of(list, place);
@@ -351,7 +267,10 @@ FINITUDE_EXPORT int finitude_cuda_scan(finitude_cuda_list* list, void* stream, c
   }
   FINITUDE_TRY(list, multi::launch_scan(parameters, s));
   *ticket = place.ticket;
-  return record(list, s, capturing);
+  const int status = record(list, s, capturing);
+  // What is read ahead next writes to the slots that this scan reads.
+  if (with_ahead && status == FINITUDE_CUDA_OK) FINITUDE_TRY(list, cudaStreamWaitEvent(list->ahead.side, list->done, 0));
+  return status;
 }
 
 FINITUDE_EXPORT int finitude_cuda_scan_value(finitude_cuda_list* list, void* stream, const finitude_cuda_tensor* tensor,

@@ -19,7 +19,10 @@ namespace {
 
 struct Control {
   std::atomic<int> hold = 0;
+  std::atomic<bool> lazy = false;  // what is to be read ahead is read when something waits for it, and no sooner
+  std::atomic<std::uint64_t> aheads = 0, read_ahead = 0, joins = 0;
   bool capturing = false, failing = false;
+  std::uint64_t tensors = 0;  // that scans read
   std::uint64_t scans = 0, values = 0, uploads = 0, waits = 0, fetches = 0, flags = 0, opened = 0;
 };
 Control control;
@@ -34,6 +37,22 @@ struct finitude_cuda_list {
   std::vector<finitude_cuda_health> rows[multi::Tickets::kRows];
   finitude_cuda_summary ring[multi::Tickets::kSlots] = {};
   std::deque<std::pair<std::uint32_t, finitude_cuda_summary>> held;
+  std::mutex beside;  // what is read ahead, by another thread
+  struct Reading {
+    std::vector<multi::Item> items;
+    std::uint32_t chunks;
+  };
+  std::vector<Reading> readings;  // given, and not read yet
+  std::vector<finitude_cuda_health> slots;
+  std::uint64_t ahead_chunks = 0;
+  multi::HostMemory ahead_memory;
+
+  void read_ahead() {
+    for (const Reading& reading : readings) {
+      multi::run_ahead(reading.items.data(), static_cast<std::uint32_t>(reading.items.size()), reading.chunks, ahead_memory, slots.data());
+    }
+    readings.clear();
+  }
   bool last_bad = false, noted_bad = false;
 
   void deliver() {
@@ -119,6 +138,10 @@ FINITUDE_EXPORT int finitude_cuda_scan(finitude_cuda_list* list, void*, const fi
     return FINITUDE_CUDA_INVALID;
   }
   if (control.failing) return FINITUDE_CUDA_DEVICE;
+  const std::lock_guard beside(list->beside);
+  if (list->plan.slots() > list->slots.size()) return FINITUDE_CUDA_INVALID;
+  if (list->plan.slots() != 0 && control.capturing) return FINITUDE_CUDA_CAPTURE;
+  if (list->plan.slots() != 0) list->read_ahead();
   const multi::Tickets::Place place = list->tickets.next(true, control.capturing);
   if (place.ticket == 0) return FINITUDE_CUDA_CAPTURE;
   ++control.scans;
@@ -130,7 +153,8 @@ FINITUDE_EXPORT int finitude_cuda_scan(finitude_cuda_list* list, void*, const fi
     summary.skipped = 1;
   } else {
     multi::Roll roll;
-    multi::run_scan(list->plan, list->memory, list->rows[place.row].data(), &roll);
+    multi::run_scan(list->plan, list->memory, list->rows[place.row].data(), &roll, {}, list->slots.data());
+    for (const multi::Item& item : list->plan.items()) control.tensors += item.chunks != 0;
     summary = summary_of(roll.tally);
     summary.bad_tensors = roll.bad;
     summary.first_bad = roll.first_bad;
@@ -163,6 +187,50 @@ FINITUDE_EXPORT int finitude_cuda_found_inf(finitude_cuda_list* list, void*, flo
   if (found_inf != nullptr) *found_inf = multi::found_inf_after(*found_inf, bad, keep_larger != 0);
   list->noted_bad = false;
   return FINITUDE_CUDA_OK;
+}
+
+FINITUDE_EXPORT int finitude_cuda_reserve(finitude_cuda_list* list, uint32_t slots, uint64_t bytes) {
+  if (list == nullptr) return FINITUDE_CUDA_INVALID;
+  if (control.failing) return FINITUDE_CUDA_DEVICE;
+  const std::lock_guard beside(list->beside);
+  if (slots <= list->slots.size() && multi::chunks_ahead(bytes) <= list->ahead_chunks) return FINITUDE_CUDA_OK;
+  list->read_ahead();
+  list->slots.assign(2 * std::size_t{slots} + 64, {});
+  list->ahead_chunks = multi::chunks_ahead(2 * bytes);
+  return FINITUDE_CUDA_OK;
+}
+
+FINITUDE_EXPORT int finitude_cuda_ahead(finitude_cuda_list* list, const finitude_cuda_tensor* tensors, uint32_t count, void*) {
+  if (list == nullptr || tensors == nullptr) return FINITUDE_CUDA_INVALID;
+  if (control.failing) return FINITUDE_CUDA_DEVICE;
+  std::vector<multi::Item> items(FINITUDE_CUDA_AHEAD);
+  const std::uint64_t chunks = multi::make_ahead(tensors, count, items.data());
+  const std::lock_guard beside(list->beside);
+  if (chunks == 0 || chunks > list->ahead_chunks) return FINITUDE_CUDA_INVALID;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (items[i].slot >= list->slots.size()) return FINITUDE_CUDA_INVALID;
+  }
+  if (control.capturing) return FINITUDE_CUDA_CAPTURE;
+  ++control.aheads;
+  control.read_ahead += count;
+  items.resize(count);
+  list->readings.push_back({std::move(items), static_cast<std::uint32_t>(chunks)});
+  if (!control.lazy) list->read_ahead();
+  return FINITUDE_CUDA_OK;
+}
+
+FINITUDE_EXPORT int finitude_cuda_join(finitude_cuda_list* list, void*) {
+  if (list == nullptr) return FINITUDE_CUDA_INVALID;
+  const std::lock_guard beside(list->beside);
+  ++control.joins;
+  list->read_ahead();
+  return FINITUDE_CUDA_OK;
+}
+
+FINITUDE_EXPORT int finitude_cuda_passed(finitude_cuda_list* list) {
+  if (list == nullptr) return FINITUDE_CUDA_INVALID;
+  const std::lock_guard beside(list->beside);
+  return list->readings.empty() ? FINITUDE_CUDA_OK : FINITUDE_CUDA_NOT_READY;
 }
 
 FINITUDE_EXPORT int finitude_cuda_poll(finitude_cuda_list* list, uint64_t ticket, finitude_cuda_summary* summary) {
@@ -219,6 +287,14 @@ FINITUDE_EXPORT void finitude_cuda_host_hold(int hold) {
 }
 FINITUDE_EXPORT void finitude_cuda_host_capture(int capturing) { control.capturing = capturing != 0; }
 FINITUDE_EXPORT void finitude_cuda_host_fail(int failing) { control.failing = failing != 0; }
+FINITUDE_EXPORT void finitude_cuda_host_lazy(int lazy) { control.lazy = lazy != 0; }
+// Calls that read ahead, tensors that they read, joins, tensors that scans read; since the last call.
+FINITUDE_EXPORT void finitude_cuda_host_ahead(uint64_t counts[4]) {
+  counts[0] = control.aheads.exchange(0);
+  counts[1] = control.read_ahead.exchange(0);
+  counts[2] = control.joins.exchange(0);
+  counts[3] = std::exchange(control.tensors, 0);
+}
 // scans, values, uploads, waits, fetches, flags, lists opened; since the last call.
 FINITUDE_EXPORT void finitude_cuda_host_counts(uint64_t counts[7]) {
   const std::uint64_t now[7] = {control.scans, control.values, control.uploads, control.waits, control.fetches, control.flags,

@@ -24,7 +24,7 @@ struct Item {
   std::uint32_t first_chunk;  // its chunks are first_chunk .. first_chunk + chunks - 1
   std::uint32_t chunks;
   std::uint32_t format;
-  std::uint32_t reserved;
+  std::uint32_t slot;  // kNone; of a tensor that was read ahead: where its result is, or goes
 };
 
 // ---- where ------------------------------------------------------------------------------------------------
@@ -64,6 +64,21 @@ FINITUDE_HD void merge(Roll& into, const Roll& other) {
   merge(into.tally, other.tally);
   into.bad += other.bad;
   if (other.first_bad < into.first_bad) into.first_bad = other.first_bad;
+}
+
+// The item of a block, of items in the order of their chunks, none of them empty.
+FINITUDE_HD std::uint32_t owner_of(const Item* items, std::uint32_t count, std::uint32_t block) {
+  std::uint32_t low = 0;
+  while (count > 1) {  // the last one that begins at or before the block is among items[low .. low + count)
+    const std::uint32_t half = count / 2;
+    if (items[low + half].first_chunk <= block) {
+      low += half;
+      count -= half;
+    } else {
+      count = half;
+    }
+  }
+  return low;
 }
 
 // What one thread of a block reads of a chunk.

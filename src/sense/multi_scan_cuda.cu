@@ -148,6 +148,30 @@ __device__ bool arrive_last(std::uint32_t* counter, std::uint32_t expected, bool
   return true;
 }
 
+// Reads this block's chunk of `item`. True in all threads of the block that has the whole tensor then: in thread 0, `*tally` is its.
+__device__ bool read_chunk(const Item& item, std::uint32_t block, Tally* part_of_block, std::uint32_t* arrivals, PerWarp<Tally>& tallies,
+                           bool* last_chunk, Tally* tally) {
+  take_chunk(*tally, item.format, split_of(item, block - item.first_chunk), threadIdx.x);
+  *tally = fold(*tally, tallies);
+  if (item.chunks == 1) return true;
+  if (threadIdx.x == 0) *part_of_block = *tally;
+  if (!arrive_last(arrivals, item.chunks, last_chunk)) return false;
+  const Tally* parts = part_of_block - (block - item.first_chunk);
+  *tally = take_chunks(threadIdx.x, item.chunks, [parts](std::uint32_t i) { return fresh(&parts[i]); });
+  *tally = fold(*tally, tallies);  // the barrier in arrive_last has freed `tallies`
+  return true;
+}
+
+__global__ void __launch_bounds__(kThreads, 4) ahead_kernel(const __grid_constant__ AheadParameters p) {
+  __shared__ PerWarp<Tally> tallies;
+  __shared__ bool last_chunk;
+  const std::uint32_t owner = owner_of(p.items, p.count, blockIdx.x);
+  const Item item = p.items[owner];
+  Tally tally;
+  if (!read_chunk(item, blockIdx.x, &p.parts[blockIdx.x], &p.arrivals[owner], tallies, &last_chunk, &tally)) return;
+  if (threadIdx.x == 0) store(&p.rows[item.slot], tally);
+}
+
 __global__ void __launch_bounds__(kThreads, 4) scan_kernel(const __grid_constant__ ScanParameters p) {
   __shared__ PerWarp<Tally> tallies;
   __shared__ PerWarp<Roll> rolls;
@@ -169,23 +193,16 @@ __global__ void __launch_bounds__(kThreads, 4) scan_kernel(const __grid_constant
     const std::uint32_t owner = p.owners[blockIdx.x];
     const Item item = p.items[owner];
     Tally tally;
-    take_chunk(tally, item.format, split_of(item, blockIdx.x - item.first_chunk), threadIdx.x);
-    tally = fold(tally, tallies);
-    if (item.chunks != 1) {
-      if (threadIdx.x == 0) p.parts[blockIdx.x] = tally;
-      if (!arrive_last(&p.arrivals[owner], item.chunks, &last_chunk)) return;
-      const Tally* parts = p.parts + item.first_chunk;
-      tally = take_chunks(threadIdx.x, item.chunks, [parts](std::uint32_t i) { return fresh(&parts[i]); });
-      tally = fold(tally, tallies);  // the barrier in arrive_last has freed `tallies`
-    }
+    if (!read_chunk(item, blockIdx.x, &p.parts[blockIdx.x], &p.arrivals[owner], tallies, &last_chunk, &tally)) return;
     if (threadIdx.x == 0) store(&p.row[owner], tally);
     if (!arrive_last(&p.target.state->finished, p.filled, &last_tensor)) return;
   }
-  // The last block of all: the tensors together, in their order. Empty ones have a row too.
+  // The last block of all: the tensors together, in their order. Empty ones have a row too, and those that were read ahead.
   Roll roll = take_tensors(threadIdx.x, p.tensors, [&p](std::uint32_t i) {
     if (p.items[i].chunks != 0) return fresh(&p.row[i]);
-    store(&p.row[i], Tally{});
-    return Tally{};
+    const Tally tally = p.items[i].slot == kNone ? Tally{} : fresh(&p.ahead[p.items[i].slot]);
+    store(&p.row[i], tally);
+    return tally;
   });
   roll = fold(roll, rolls);
   if (threadIdx.x == 0) {
@@ -221,12 +238,18 @@ __global__ void found_inf_kernel(const __grid_constant__ Target target) {
 cudaError_t load_kernels() {
   cudaFuncAttributes ignored;
   cudaError_t error = cudaFuncGetAttributes(&ignored, scan_kernel);
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&ignored, ahead_kernel);
   if (error == cudaSuccess) error = cudaFuncGetAttributes(&ignored, value_kernel);
   return error == cudaSuccess ? cudaFuncGetAttributes(&ignored, found_inf_kernel) : error;
 }
 
 cudaError_t launch_scan(const ScanParameters& parameters, cudaStream_t stream) {
   scan_kernel<<<parameters.chunks == 0 ? 1 : parameters.chunks, kThreads, 0, stream>>>(parameters);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_ahead(const AheadParameters& parameters, cudaStream_t stream) {
+  ahead_kernel<<<parameters.chunks, kThreads, 0, stream>>>(parameters);
   return cudaGetLastError();
 }
 

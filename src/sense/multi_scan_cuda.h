@@ -35,14 +35,26 @@ struct ScanParameters {
   std::uint32_t* arrivals;       // one per tensor: chunks done; zero again when the tensor is
   finitude_cuda_health* row;     // one per tensor
   std::uint32_t tensors, chunks, filled;
+  const finitude_cuda_health* ahead;  // one per slot: what was read ahead
   std::uint32_t gate_format;     // of the real at `gate`
   std::uint64_t gate;            // 0: none
   Target target;
 };
 
+// Of a launch that reads ahead. All that a kernel may be given on every device: 4 KB.
+struct AheadParameters {
+  Tally* parts;                  // one per chunk
+  std::uint32_t* arrivals;       // one per item: chunks done; zero again when the item is
+  finitude_cuda_health* rows;    // one per slot
+  std::uint32_t count, chunks;
+  Item items[FINITUDE_CUDA_AHEAD];
+};
+static_assert(sizeof(AheadParameters) <= 4096);
+
 // Puts the kernels on the current device, which may wait for it; else the first launch does. Fails where none is built for it.
 cudaError_t load_kernels();
 cudaError_t launch_scan(const ScanParameters& parameters, cudaStream_t stream);
+cudaError_t launch_ahead(const AheadParameters& parameters, cudaStream_t stream);
 cudaError_t launch_value(const Item& item, const Target& target, cudaStream_t stream);
 cudaError_t launch_found_inf(const Target& target, cudaStream_t stream);
 

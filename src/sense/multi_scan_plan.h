@@ -28,16 +28,22 @@ class Plan {
   std::uint32_t tensors() const noexcept { return static_cast<std::uint32_t>(items_.size()); }
   std::uint32_t chunks() const noexcept { return static_cast<std::uint32_t>(owners_.size()); }
   std::uint32_t filled() const noexcept { return filled_; }  // tensors with at least one chunk
+  std::uint32_t slots() const noexcept { return slots_; }    // 1 + the largest slot of a tensor that was read ahead; 0: there is none
 
  private:
   std::vector<finitude_cuda_tensor> given_;
   std::vector<Item> items_;
   std::vector<std::uint32_t> owners_;
-  std::uint32_t filled_ = 0;
+  std::uint32_t filled_ = 0, slots_ = 0;
 };
 
 // False where `tensor` is none that can be scanned. A dtype without special values becomes an empty item.
 bool make_item(const finitude_cuda_tensor& tensor, Item* item) noexcept;
+
+// The items of a call that reads ahead, and how many chunks they have together; 0 where they are none that can be read so.
+std::uint64_t make_ahead(const finitude_cuda_tensor* tensors, std::uint32_t count, Item* items) noexcept;
+// The most chunks that tensors of so many bytes together can have in such a call.
+std::uint64_t chunks_ahead(std::uint64_t bytes) noexcept;
 
 // Which slot of the ring of summaries, and which row of tensors' results, each scan writes.
 class Tickets {

@@ -181,6 +181,41 @@ TEST(MultiScan, ATensorOfManyChunks) {
 }
 
 // The reads stay inside the tensor: its neighbours are pages nobody may touch.
+TEST(MultiScan, AheadEveryBlockFindsItsTensorAndEachIsWrittenOnce) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 200; ++round) {
+    const auto count = static_cast<std::uint32_t>(1 + random() % FINITUDE_CUDA_AHEAD);
+    std::vector<Sample> samples;
+    std::vector<finitude_cuda_tensor> tensors;
+    std::uint64_t bytes = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::size_t numel = 1 + (random() % 20 == 0 ? random() % 100000 : random() % 50);
+      samples.push_back(sample(kAllDTypes[random() % std::size(kAllDTypes)], numel, random() % 16, static_cast<Mix>(random() % 3), random));
+    }
+    for (std::uint32_t i = 0; i < count; ++i) {
+      tensors.push_back(samples[i].tensor());
+      tensors.back().ahead = 1 + i * 3;
+      bytes += samples[i].numel * element_size(samples[i].dtype);
+    }
+    std::vector<Item> items(FINITUDE_CUDA_AHEAD);
+    const std::uint64_t chunks = make_ahead(tensors.data(), count, items.data());
+    ASSERT_GE(chunks, count);
+    ASSERT_LE(chunks, chunks_ahead(bytes)) << "more than there is room for";
+    std::vector<std::uint32_t> order(chunks);
+    std::iota(order.begin(), order.end(), 0u);
+    for (const std::uint32_t block : order) {
+      const Item& item = items[owner_of(items.data(), count, block)];
+      ASSERT_TRUE(block >= item.first_chunk && block < item.first_chunk + item.chunks);
+    }
+    std::shuffle(order.begin(), order.end(), random);
+    HostMemory memory;
+    std::vector<finitude_cuda_health> rows(3 * count);
+    ASSERT_EQ(run_ahead(items.data(), count, static_cast<std::uint32_t>(chunks), memory, rows.data(), order), count);
+    for (std::uint32_t i = 0; i < count; ++i) ASSERT_TRUE(same(rows[3 * i], samples[i].expected()));
+    for (const std::uint32_t left : memory.arrivals) ASSERT_EQ(left, 0u) << "not ready for the next launch";
+  }
+}
+
 TEST(MultiScan, ReadsNothingBesides) {
   for (const DType dtype : kAllDTypes) {
     FencedMemory memory(8192);

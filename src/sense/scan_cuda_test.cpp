@@ -264,6 +264,70 @@ TEST_F(CudaScan, OldResultsAreLostNotWrong) {
   EXPECT_EQ(finitude_cuda_poll(list_, ticket_ + 1, &summary), FINITUDE_CUDA_LOST) << "never given out";
 }
 
+TEST_F(CudaScan, WhatWasReadAheadTakesPartInTheScan) {
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::unique_ptr<Tensor>> tensors;
+    std::vector<finitude_cuda_tensor> whole, mixed;
+    const auto count = static_cast<std::uint32_t>(1 + random_() % 150);
+    std::uint64_t bytes = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const DType dtype = kAllDTypes[random_() % std::size(kAllDTypes)];
+      const std::size_t numel = 1 + (random_() % 8 == 0 ? random_() % 200000 : random_() % 300);
+      tensors.push_back(std::make_unique<Tensor>(dtype, numel, random_() % 16, static_cast<Mix>(random_() % 3), random_));
+      whole.push_back(tensors.back()->view());
+      bytes += numel * element_size(dtype);
+    }
+    set(whole);
+    const finitude_cuda_summary expected = scan();
+    std::vector<finitude_cuda_health> rows(count), again(count);
+    ASSERT_EQ(finitude_cuda_fetch(list_, ticket_, rows.data(), count), FINITUDE_CUDA_OK);
+    ASSERT_EQ(finitude_cuda_reserve(list_, count, bytes), FINITUDE_CUDA_OK) << finitude_cuda_why(list_);
+    std::vector<finitude_cuda_tensor> call;
+    mixed = whole;
+    const auto send = [&] {
+      if (call.empty()) return;
+      ASSERT_EQ(finitude_cuda_ahead(list_, call.data(), static_cast<std::uint32_t>(call.size()), nullptr), FINITUDE_CUDA_OK);
+      call.clear();
+    };
+    for (std::uint32_t i = 0; i < count; ++i) {
+      if (random_() % 3 == 0) continue;
+      call.push_back(whole[i]);
+      call.back().ahead = i + 1;
+      mixed[i] = {nullptr, 0, 0, i + 1};  // what is read ahead is not looked at again
+      if (call.size() == FINITUDE_CUDA_AHEAD || random_() % 20 == 0) send();
+    }
+    send();
+    ASSERT_EQ(finitude_cuda_join(list_, nullptr), FINITUDE_CUDA_OK);
+    set(mixed);
+    const finitude_cuda_summary summary = scan();
+    EXPECT_EQ(finitude_cuda_passed(list_), FINITUDE_CUDA_OK);
+    ASSERT_EQ(finitude_cuda_fetch(list_, ticket_, again.data(), count), FINITUDE_CUDA_OK);
+    EXPECT_EQ(std::memcmp(rows.data(), again.data(), count * sizeof rows[0]), 0) << "equal inputs, equal bits";
+    EXPECT_EQ(summary.bad_tensors, expected.bad_tensors);
+    EXPECT_TRUE(summary.bad_tensors == 0 || summary.first_bad == expected.first_bad);
+    EXPECT_EQ(std::bit_cast<std::uint64_t>(summary.sum_sq), std::bit_cast<std::uint64_t>(expected.sum_sq));
+    EXPECT_EQ(order_key(summary.absmax), order_key(expected.absmax));
+  }
+}
+
+TEST_F(CudaScan, RefusesToReadAheadWithoutRoom) {
+  Tensor gradient(DType::kFloat32, 1 << 20, 0, Mix::kFinite, random_);
+  finitude_cuda_tensor call = gradient.view();
+  call.ahead = 1;
+  EXPECT_EQ(finitude_cuda_ahead(list_, &call, 1, nullptr), FINITUDE_CUDA_INVALID) << "nothing is reserved";
+  EXPECT_EQ(finitude_cuda_join(list_, nullptr), FINITUDE_CUDA_OK);
+  const finitude_cuda_tensor never = {nullptr, 0, 0, 500};
+  set({never});
+  EXPECT_EQ(finitude_cuda_scan(list_, nullptr, nullptr, &ticket_), FINITUDE_CUDA_INVALID);
+  ASSERT_EQ(finitude_cuda_reserve(list_, 1, 4 << 20), FINITUDE_CUDA_OK);
+  EXPECT_EQ(finitude_cuda_ahead(list_, &call, 1, nullptr), FINITUDE_CUDA_OK);
+  EXPECT_EQ(finitude_cuda_ahead(list_, &call, 0, nullptr), FINITUDE_CUDA_INVALID);
+  call.ahead = 0;
+  EXPECT_EQ(finitude_cuda_ahead(list_, &call, 1, nullptr), FINITUDE_CUDA_INVALID) << "no slot";
+  call.ahead = 5000;
+  EXPECT_EQ(finitude_cuda_ahead(list_, &call, 1, nullptr), FINITUDE_CUDA_INVALID) << "no such slot";
+}
+
 TEST_F(CudaScan, RefusesWhatItCannotScan) {
   finitude_cuda_tensor tensor{nullptr, 4, static_cast<std::uint32_t>(DType::kFloat32), 0};
   EXPECT_EQ(finitude_cuda_set(list_, &tensor, 1, nullptr), FINITUDE_CUDA_INVALID);
