@@ -10,7 +10,8 @@ import subprocess
 ROOT = pathlib.Path(__file__).parents[1]
 
 # What a script begins with that trains on the make-believe device. `counts()` tells what was asked of the library since the
-# last call; while it holds, no verdict reaches the host but by a wait.
+# last call; while it holds, no verdict reaches the host but by a wait. `ahead()` tells what was read while backward ran; where that is
+# lazy it is read as late as the order of the streams allows, else as soon.
 ON_DEVICE = """
 import ctypes, json, torch
 from torch import nn
@@ -24,6 +25,11 @@ def counts():
     host.finitude_cuda_host_counts(numbers)
     return dict(zip(NAMES, numbers))
 hold, capture, fail = host.finitude_cuda_host_hold, host.finitude_cuda_host_capture, host.finitude_cuda_host_fail
+lazy = host.finitude_cuda_host_lazy
+def ahead():
+    numbers = (ctypes.c_uint64 * 4)()
+    host.finitude_cuda_host_ahead(numbers)
+    return dict(zip(("calls", "ahead", "joins", "scanned"), numbers))
 NAN, INF = float("nan"), float("inf")
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))

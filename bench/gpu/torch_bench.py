@@ -21,7 +21,7 @@ FLOAT = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}  # finitude::sen
 
 
 class Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("numel", ctypes.c_uint64), ("dtype", ctypes.c_uint32), ("reserved", ctypes.c_uint32)]
+    _fields_ = [("data", ctypes.c_void_p), ("numel", ctypes.c_uint64), ("dtype", ctypes.c_uint32), ("ahead", ctypes.c_uint32)]
 
 
 class Scanner:
@@ -107,7 +107,13 @@ def models():
     yield "transformer 12x1024 T=512 b8 bfloat16", nn.Sequential(*[Block(1024) for _ in range(12)]).bfloat16(), (8, 512, 1024)
 
 
-def steps(model, shape, make, clip, blocks=40):
+def large_models():
+    yield "transformer 12x1024 T=512 b8 bfloat16", nn.Sequential(*[Block(1024) for _ in range(12)]).bfloat16(), (8, 512, 1024)
+    yield "transformer 24x2048 T=512 b4 bfloat16", nn.Sequential(*[Block(2048) for _ in range(24)]).bfloat16(), (4, 512, 2048)
+
+
+def steps(model, shape, make, clip, blocks=40, options=None, base=None):
+    """Blocks of steps watched with `options` over blocks watched with `base`, or not at all."""
     model = model.cuda()
     x = torch.randn(shape, device="cuda", dtype=next(model.parameters()).dtype)
     optimizer = make(model.parameters())
@@ -128,11 +134,13 @@ def steps(model, shape, make, clip, blocks=40):
     n = max(10, int(20000 / block(10)))
     ratios, controls, off_us = [], [], []
     for _ in range(blocks):
-        def on():
-            with finitude.watch(model, optimizer, on_alarm="skip"):
+        def on(how):
+            if how is None:
+                return block(n)
+            with finitude.watch(model, optimizer, on_alarm="skip", **how):
                 block(3)
                 return block(n)
-        order = [on, lambda: block(n), lambda: block(n)]
+        order = [lambda: on(options or {}), lambda: on(base), lambda: on(base)]
         keys = [0, 1, 2]
         random.shuffle(keys)
         times = {k: order[k]() for k in keys}
@@ -145,7 +153,7 @@ def steps(model, shape, make, clip, blocks=40):
 def main():
     if not torch.cuda.is_available():
         sys.exit("torch finds no GPU")
-    out = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "kernels": [], "steps": []}
+    out = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "kernels": [], "steps": [], "streamed": []}
     for name, gradients in gradient_sets():
         size = sum(g.numel() * g.element_size() for g in gradients)
         for contender, run in contenders(gradients):
@@ -157,6 +165,9 @@ def main():
             for clip in (False, True) if optimizer == "AdamW fused" else (False,):
                 row = steps(model, shape, make, clip)
                 out["steps"].append({"model": name, "optimizer": optimizer + (", clipped" if clip else ""), **row})
+    for name, model, shape in large_models():
+        row = steps(model, shape, optimizers["AdamW fused"], False, 20, {"stream_gradients": "on"}, {"stream_gradients": "off"})
+        out["streamed"].append({"model": name, "bytes": sum(p.numel() * p.element_size() for p in model.parameters()), **row})
     json.dump(out, sys.stdout, indent=1)
 
 

@@ -46,6 +46,8 @@ options of run:
                             "--resume {newest:ckpt/*.pt}": from the newest file that matches instead of from its start
   --capsules N              capsules that a run keeps, the newest ones; 0: none are written (8)
   --capsule-max MB          a step that reads more than that gets none (2048)
+  --stream-gradients auto|on|off   read gradients on a GPU while backward still makes others (auto: where that hides
+                            anything: 256 MB of them and more, and one process)
   --redact                  capsules and their description without values, sources and environment
   --config FILE             the same keys as a TOML file ([tool.finitude] of pyproject.toml is read too)
 
@@ -53,7 +55,7 @@ Each option is also an environment variable, e.g. FINITUDE_ON_ALARM=skip. Exit c
 """
 
 OPTIONS = ("--on-alarm", "--level", "--report", "--runs", "--max-skips", "--undo-mb", "--restart-args", "--capsules", "--capsule-max",
-           "--redact", "--config")
+           "--stream-gradients", "--redact", "--config")
 FLAGS = ("--redact",)
 REPLAY_OPTIONS = ("--threads", "--allow", "--times", "--deterministic", "--dtype", "--device", "--step-through", "--stop-at", "--save-tensors",
                   "--script", "--break")

@@ -5,6 +5,7 @@ import difflib
 import os
 import shlex
 
+STREAM = ("auto", "on", "off")
 ON_ALARM = ("stop", "skip", "warn", "raise", "rollback")
 LEVELS = ("gate", "tape", "trace")
 
@@ -25,6 +26,7 @@ class Config:
     capsules: int = 8
     capsule_max: int = 2048
     redact: int = 0
+    stream_gradients: str = "auto"
 
 
 def _nearest(word, words):
@@ -46,7 +48,7 @@ def _set(config, key, value, source):
             raise UsageError(f"{source}: {key} cannot be negative")
     else:
         value = str(value)
-    choices = {"on_alarm": ON_ALARM, "level": LEVELS}.get(name)
+    choices = {"on_alarm": ON_ALARM, "level": LEVELS, "stream_gradients": STREAM}.get(name)
     if choices and value not in choices:
         raise UsageError(f"{source}: {key} is one of {', '.join(choices)}, not {value!r}{_nearest(value, choices)}")
     if name == "restart_args":

@@ -17,6 +17,7 @@ def register(session, optimizer):
     kind = type(optimizer)
     if ranks.several() and session.config.on_alarm in ("skip", "rollback"):
         _native.set_device_policy("stop")  # a loss that is bad on one rank only must not have that rank leave the step out
+    _native.set_gradient_streaming(session.config.stream_gradients, ranks.several())
     _native.register_device(optimizer, kind in _FLAGGED, kind is torch.optim.SGD)
     if not _native.has_device_library() and any(p.device.type == "cuda" for p in discover.parameters(optimizer)):
         session.not_watched(session.device_library or "gradients on the GPU")

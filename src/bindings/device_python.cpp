@@ -26,6 +26,13 @@ void set_policy(const std::string& name) {
   set_device_policy(*policy);
 }
 
+void set_streaming(const std::string& mode, bool several_ranks) {
+  const bool on = mode == "on", automatic = mode == "auto";
+  if (!on && !automatic && mode != "off") throw py::value_error("unknown mode: " + mode);
+  device_settings().streaming = on ? decide::Streaming::kOn : automatic ? decide::Streaming::kAuto : decide::Streaming::kOff;
+  device_settings().several_ranks = several_ranks;
+}
+
 }  // namespace
 
 void define_device(py::module_& m) {
@@ -33,6 +40,8 @@ void define_device(py::module_& m) {
   m.def("has_device_library", [] { return device_settings().loaded; });
   m.def("set_device_policy", &set_policy);
   m.def("register_device", [](py::handle o, bool takes_flag, bool sgd) { register_device(entry_of(o), takes_flag, sgd); });
+  m.def("set_gradient_streaming", &set_streaming);
+  m.def("set_stream_batch", [](std::uint64_t bytes) { device_settings().batch_bytes = bytes; });  // 0: by the size of the gradients
   m.def("leave_devices", [] { leave_devices(true); });
   m.def("device_trouble", &device_trouble);
   m.def("is_on_device", [](py::handle t) {

@@ -11,6 +11,7 @@
 
 #include "bindings/device_library_posix.h"
 #include "bindings/gate_parts_torch.h"
+#include "bindings/stream_cuda_torch.h"
 #include "bindings/window_torch.h"
 #include "observe/tensor_view_torch.h"
 
@@ -22,57 +23,6 @@ DeviceSettings& device_settings() {
 }
 
 namespace {
-
-c10::Stream torch_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
-
-// c10::Stream tells its handle since torch 2.12; before, a C function of libtorch_cuda does, for the current stream only.
-template <typename Stream>
-void* handle_of(const Stream& stream) {
-  if constexpr (requires { stream.native_handle(); }) {
-    return stream.native_handle();
-  } else {
-    using Current = int (*)(std::int32_t, void**);
-    static const auto current = reinterpret_cast<Current>(find_symbol("aoti_torch_get_current_cuda_stream"));
-    void* handle = nullptr;
-    if (stream != torch_stream(stream.device()) || current == nullptr || current(stream.device_index(), &handle) != 0) {
-      throw std::runtime_error("no handle of this stream");
-    }
-    return handle;
-  }
-}
-
-// What a scan reads of a gradient. False: no stretch of memory of which every element belongs to it.
-bool stretch_of(const at::Tensor& gradient, finitude_cuda_tensor* tensor) {
-  if (gradient.is_sparse()) {  // duplicates are not summed first, which would wait for the device: Inf - Inf stays bad
-    return stretch_of(gradient._values(), tensor);
-  }
-  const c10::TensorImpl& impl = *gradient.unsafeGetTensorImpl();
-  if (impl.layout() != c10::kStrided || impl.is_python_dispatch() || !impl.has_storage()) return false;
-  if (impl.key_set().has_any(c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
-                                                  c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::BatchedNestedTensor}))) {
-    return false;
-  }
-  *tensor = {};
-  tensor->dtype = static_cast<std::uint32_t>(observe::dtype_of(impl.dtype()));
-  std::int64_t stretch = impl.numel();
-  if (!impl.is_contiguous() && !impl.is_non_overlapping_and_dense()) {
-    std::int64_t distinct = 1;
-    stretch = 1;
-    for (std::int64_t d = 0; d < impl.dim(); ++d) {
-      const std::int64_t size = impl.sizes()[static_cast<std::size_t>(d)], stride = impl.strides()[static_cast<std::size_t>(d)];
-      if (stride != 0) distinct *= size;
-      stretch += (size - 1) * stride;
-    }
-    if (impl.numel() == 0) stretch = 0;
-    else if (distinct != stretch) return false;
-  }
-  if (stretch == 0) return true;
-  const auto* base = static_cast<const char*>(impl.unsafe_storage().unsafeGetStorageImpl()->data_ptr().get());
-  if (base == nullptr) return false;
-  tensor->data = base + impl.storage_offset() * static_cast<std::int64_t>(impl.itemsize());
-  tensor->numel = static_cast<std::uint64_t>(stretch);
-  return true;
-}
 
 DeviceGate::Part* part_on(DeviceGate& gate, c10::Device device) {
   for (DeviceGate::Part& part : gate.parts) {
@@ -95,11 +45,6 @@ DeviceGate::Seen seen_of(const at::Tensor& gradient) {
 }
 
 }  // namespace
-
-void* current_stream(c10::Device device) {
-  if (device.is_cpu()) return nullptr;
-  return handle_of(torch_stream(device));
-}
 
 void make_room(DeviceGate& gate, DeviceGate::Part& part) {
   const DeviceApi& api = device_settings().api;
@@ -163,6 +108,11 @@ void device_failed(DeviceGate& gate, const finitude_cuda_list* list) {
 bool scan_part(DeviceGate& gate, DeviceGate::Part& part, const finitude_cuda_options& options) {
   const DeviceApi& api = device_settings().api;
   make_room(gate, part);
+  if (options.unless_finite.data == nullptr) {  // else a finite norm says it all, and what was read ahead was of no use
+    for (std::size_t i = 0; i < part.tensors.size(); ++i) {
+      if (part.tensors[i].ahead != 0) gate.reader->used(part.indices[i]);
+    }
+  }
   const OnDevice on(part.device);
   void* stream = current_stream(part.device);
   int status = api.set(part.list, part.tensors.data(), static_cast<std::uint32_t>(part.tensors.size()), stream);
@@ -177,6 +127,7 @@ bool scan_part(DeviceGate& gate, DeviceGate::Part& part, const finitude_cuda_opt
 
 DeviceGate::~DeviceGate() {
   Py_XDECREF(flag_object);
+  if (reader) reader->retire();
   for (Part& part : parts) {
     const OnDevice on(part.device);
     device_settings().api.close(part.list);
@@ -189,6 +140,7 @@ void DeviceGate::begin() {
     part.indices.clear();
   }
   taken = 0;
+  bytes = largest = 0;
   unfit = cpu_gradients = false;
 }
 
@@ -203,6 +155,10 @@ bool DeviceGate::take(std::uint32_t index, const at::Tensor& gradient) {
     unfit = true;
     return true;
   }
+  const std::uint64_t size = tensor.numel * gradient.itemsize();
+  bytes += size;
+  largest = std::max(largest, size);
+  if (reader && reader->stands(index, gradient, tensor)) tensor.ahead = index + 1;
   part->tensors.push_back(tensor);
   part->indices.push_back(index);
   ++taken;
@@ -263,11 +219,12 @@ void register_device(OptimizerEntry& entry, bool takes_flag, bool sgd) {
   if (!entry.device->in_order || entry.device->flag.defined() || !takes_flag || entry.device->parts.size() != 1) return;
   entry.device->flag = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(entry.device->parts[0].device));
   entry.device->flag_object = THPVariable_Wrap(entry.device->flag);
-  if (!entry.device->flag.device().is_cpu()) entry.device->flag_stream = torch_stream(entry.device->flag.device()).id();
+  if (!entry.device->flag.device().is_cpu()) entry.device->flag_stream = c10::impl::VirtualGuardImpl(entry.device->flag.device().type()).getStream(entry.device->flag.device()).id();
 }
 
 void leave_devices(bool forget) noexcept {
   Live& l = live();
+  stop_streams();
   for (const auto& entry : l.optimizers) {
     if (!entry->device) continue;
     if (PyWeakref_GetObject(entry->ref) == entry->self) take_flag_off(*entry);
@@ -289,7 +246,7 @@ void* stream_of(const at::Tensor& root) {
   if (root.device().is_cpu()) return nullptr;
   const auto node = root.grad_fn();  // a shared or an intrusive pointer, by the version of torch
   const std::optional<c10::Stream> of_forward = node ? node->stream() : std::nullopt;
-  return handle_of(of_forward && of_forward->device() == root.device() ? *of_forward : torch_stream(root.device()));
+  return of_forward && of_forward->device() == root.device() ? handle_of(*of_forward) : current_stream(root.device());
 }
 
 void scan_root(const at::Tensor& root, LossNote* note) {

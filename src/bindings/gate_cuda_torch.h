@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@
 
 namespace finitude::bindings {
 
+class AheadReader;
 struct LossNote;
 struct OptimizerEntry;
 struct WindowVerdict;
@@ -86,6 +88,8 @@ struct DeviceGate {
   bool cpu_gradients = false;    // beside those on the device
   bool in_order = true;          // the library has not failed
   std::uint32_t taken = 0;       // gradients of this walk
+  std::uint64_t bytes = 0, largest = 0;  // of them, together and of one
+  std::shared_ptr<AheadReader> reader;   // where gradients are read while backward runs
   at::Tensor flag;               // found_inf: 0-dim float32 on the device of parts[0]
   c10::StreamId flag_stream = 0; // that used it last
   PyObject* flag_object = nullptr;

@@ -9,6 +9,7 @@
 #include "bindings/device_library_posix.h"
 #include "bindings/gate_cuda_torch.h"
 #include "bindings/live_torch.h"
+#include "decide/gradient_stream.h"
 #include "decide/policy.h"
 
 namespace finitude::bindings {
@@ -19,6 +20,9 @@ struct DeviceSettings {
   decide::Policy policy = decide::Policy::kStop;
   bool loaded = false;
   bool captures_told = false;
+  decide::Streaming streaming = decide::Streaming::kAuto;
+  std::uint64_t batch_bytes = 0;  // 0: by the size of the gradients
+  bool several_ranks = false;
   std::string trouble;  // why something on a device is not watched
 };
 
@@ -39,7 +43,11 @@ class OnDevice {
   std::optional<c10::DeviceGuard> guard_;
 };
 
+// As a cudaStream_t; throws where this version of torch does not tell it. Null on the make-believe device.
+void* handle_of(const c10::Stream& stream);
 void* current_stream(c10::Device device);
+// What a scan reads of a gradient. False: no stretch of memory of which every element belongs to it.
+bool stretch_of(const at::Tensor& gradient, finitude_cuda_tensor* tensor);
 // Before a call that gives out a ticket on this list: a verdict that nobody has read yet must not lose its place in the ring.
 void make_room(DeviceGate& gate, DeviceGate::Part& part);
 // The library failed: this optimizer's device part is not looked at any more.

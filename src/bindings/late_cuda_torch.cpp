@@ -10,6 +10,7 @@
 
 #include "bindings/gate_cuda_torch.h"
 #include "bindings/gate_parts_torch.h"
+#include "bindings/stream_cuda_torch.h"
 #include "bindings/window_torch.h"
 
 namespace finitude::bindings {
@@ -243,6 +244,7 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
     return false;
   }
   if (!from_clip) live().counters.gradients_scanned += gate.taken;
+  prepare_stream(entry);
   // Where our flag is not joined to a GradScaler's, what that one holds tells an overflow of the scale from a bad gradient.
   const ValueRead flag_read = foreign.defined() && !joint ? read_flag(gate, foreign) : ValueRead();
   gate.seen.clear();

@@ -13,6 +13,7 @@
 #include "bindings/jump_torch.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
+#include "bindings/stream_cuda_torch.h"
 #include "bindings/units_torch.h"
 #include "bindings/window_torch.h"
 #include "bindings/written_torch.h"
@@ -159,6 +160,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   {
     // Sums of gradients run between the nodes, and are part of backward too.
     const Metered program(Piece::kProgram);
+    const StreamedBackward streamed(outermost && l.devices != 0, l.closure_depth == 0 && !units_run_again());
     observe::Tracer::PhaseGuard phase(outermost ? record::Phase::kBackward : observe::Tracer::thread_phase());
     result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
   }
@@ -329,15 +331,9 @@ bool truthy_attribute(PyObject* object, const char* name) {
 // torch.nn.utils.clip_grad_value_(parameters, clip_value, foreach=None): looked at before the values are cut.
 PyObject* clip_value(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   Live& l = live();
-  if (!l.on || nargs < 1 || THPVariable_Check(args[0])) {
-    if (l.on && nargs >= 1) {
-      PyObject* one = PyTuple_Pack(1, args[0]);
-      if (one != nullptr) scan_before_write(one);
-      Py_XDECREF(one);
-    }
-    return PyObject_Vectorcall(l.original_clip_value, args, static_cast<size_t>(nargs), kwnames);
-  }
-  PyObject* list = PySequence_List(args[0]);  // a generator can be walked only once
+  if (!l.on || nargs < 1) return PyObject_Vectorcall(l.original_clip_value, args, static_cast<size_t>(nargs), kwnames);
+  // A generator can be walked only once; one tensor is as good as a list of it.
+  PyObject* list = THPVariable_Check(args[0]) ? Py_BuildValue("[O]", args[0]) : PySequence_List(args[0]);
   if (list == nullptr) return nullptr;
   scan_before_write(list);
   if (l.devices != 0) before_device_write(list, nullptr);

@@ -14,6 +14,7 @@
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/stack_torch.h"
+#include "bindings/stream_cuda_torch.h"
 #include "bindings/units_torch.h"
 #include "bindings/written_torch.h"
 #include "observe/tape_recorder_torch.h"
@@ -361,6 +362,7 @@ void close_window(OptimizerEntry& entry) {
   Live& l = live();
   ++l.windows_closed;
   if (!units_run_again()) forget_clipping();
+  end_stream_window(entry);
   if (entry.dropped == 0) entry.predicted = entry.backwards;  // a window that was dropped says nothing of the next
   entry.backwards = 0;
   entry.norm_overflow = false;
