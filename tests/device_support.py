@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 # What a script begins with that trains on the make-believe device. `counts()` tells what was asked of the library since the
 # last call; while it holds, no verdict reaches the host but by a wait. `ahead()` tells what was read while backward ran; where that is
-lazy it is read as late as the order of the streams allows, else as soon.
+# lazy it is read as late as the order of the streams allows, else as soon.
 ON_DEVICE = """
 import ctypes, json, torch
 from torch import nn
