@@ -42,7 +42,7 @@ def test_the_zoo_is_whole():
     assert len(BY_SLUG) == len(CASES)
     count = {name: len([case for case in CASES if case.set == name]) for name in cases.SETS}
     assert sum(count.values()) == len(CASES) and count["zoo"] == 100 + 2     # two cases come in two forms
-    assert count["own-before"] >= 20 and count["own-after"] >= 20
+    assert count["own-first"] >= 20 and count["own-second"] >= 20
     for case in CASES:
         assert case.set == "zoo" or case.expected["source"]
         assert case.script.parent.parent.name == ("positive" if case.positive else "negative")
