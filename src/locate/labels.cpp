@@ -327,8 +327,8 @@ void Sweep::written(OpId id, const Write& write) {
     if (has_children_[id] && explained_inside(id, use, kinds, &inside)) {
       // Followed inside. But a constant that an op made for itself is not the user's intent: from finite
       // inputs and numbers came a non-finite output, and the op as a whole is the birth (logdet selecting its
-      // own NaN); or it computed on the host and wrote what came out as a number (var of a whole tensor), which
-      // then stems from what it had read.
+      // own NaN); or it computed on the host and wrote what came out as a number (var of a whole tensor),
+      // which then stems from what it had read.
       if (inside != kIntended || !is_dispatcher_op(op)) return;
       if ((labels_of(flow_, flow_.op_reads[id]) & kAnyDamage) != 0) {
         judge(id, write, kinds, &event);
