@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 SETS = {"zoo": "the zoo", "acceptance": "acceptance scenarios", "idiom": "false-alarm idioms", "twin": "their twins",
-        "own-before": "own, written before", "own-after": "own, written after"}
+        "own-first": "own, first half", "own-second": "own, second half"}
 
 
 @dataclass

@@ -32,8 +32,11 @@ class Steps:
     def __init__(self):
         self.done = {}
         from torch.optim import optimizer
-        optimizer.register_optimizer_step_pre_hook(lambda own, *_: self.done.setdefault(id(own), 0))
+        optimizer.register_optimizer_step_pre_hook(self.begin)
         optimizer.register_optimizer_step_post_hook(self.count)
+
+    def begin(self, own, *_):                # returns nothing: what a hook returns would replace the arguments of step
+        self.done.setdefault(id(own), 0)
 
     def count(self, own, *_):
         self.done[id(own)] = self.done.get(id(own), 0) + 1

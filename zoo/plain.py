@@ -29,6 +29,8 @@ class Witness:
     def __init__(self, script, tell):
         self.script, self.tell = str(script), tell
         self.losses, self.bad_losses, self.steps, self.phase, self.made = 0, [], {}, "forward", []
+        self.bad_from_the_start = None       # buffers that hold NaN before the first step, by intent or until they are filled
+        self.skips = 0                       # steps in a row that a loss scaler left out
 
     def install(self):
         import torch
@@ -48,15 +50,40 @@ class Witness:
                 self.phase = "forward"
 
         torch.autograd.backward = backward
+        self.watch_scaler(torch.amp.GradScaler)
         optimizer.register_optimizer_step_pre_hook(self.before_step)
         optimizer.register_optimizer_step_post_hook(self.after_step)
+
+    def watch_scaler(self, scaler):
+        """A scaler leaves bad steps out before the optimizer hears of them: a bad loss shows here, and so does a streak."""
+        plain_step, plain_update = scaler.step, scaler.update
+
+        def step(own, optimizer, *rest, **named):
+            if self.bad_losses:
+                self.before_step(optimizer)
+            done = self.steps.get(id(optimizer), 0)
+            result = plain_step(own, optimizer, *rest, **named)
+            self.skips = self.skips + 1 if self.steps.get(id(optimizer), 0) == done else 0
+            return result
+
+        def update(own, *rest, **named):
+            plain_update(own, *rest, **named)
+            if self.skips > 20 or self.skips and own.get_scale() < 1:
+                self.tell({"step": max(self.steps.values(), default=0), "kinds": {"gradient"}, "made": set(self.made),
+                           "micro_batch": 0})
+                os._exit(0)
+
+        scaler.step, scaler.update = step, update
 
     def before_step(self, optimizer, *_):
         owned = [p for group in optimizer.param_groups for p in group["params"]]
         kinds = {"loss"} if self.bad_losses else set()
         kinds |= {"gradient"} if any(bad(p.grad) for p in owned if p.grad is not None) else set()
         kinds |= {"parameter"} if any(bad(p) for p in owned) else set()
-        kinds |= {"buffer"} if any(b.isnan().any() for b in buffers()) else set()
+        poisoned = {id(b) for b in buffers() if b.isnan().any()}
+        if self.bad_from_the_start is None:
+            self.bad_from_the_start = poisoned
+        kinds |= {"buffer"} if poisoned - self.bad_from_the_start else set()
         self.end_if(kinds, optimizer)
         self.phase = "optimizer"
 
@@ -83,7 +110,10 @@ class Witness:
 
 def bad(value):
     import torch
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and not value.detach().isfinite().all()
+    if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
+        return False
+    value = value.detach()
+    return not (value.float() if value.element_size() == 1 else value).isfinite().all()     # float8 cannot be asked
 
 
 def buffers():
@@ -99,8 +129,8 @@ def ops_that_made_it(witness):
     from torch.utils._pytree import tree_leaves
 
     def state(values):
-        tensors = [v.detach() for v in tree_leaves(values) if isinstance(v, torch.Tensor) and v.is_floating_point()]
-        return any(bad(t) for t in tensors), any(t.isnan().any() for t in tensors)
+        tensors = [v.detach() for v in tree_leaves(values) if isinstance(v, torch.Tensor) and bad(v)]
+        return bool(tensors), any((t.float() if t.element_size() == 1 else t).isnan().any() for t in tensors)
 
     class Mode(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):

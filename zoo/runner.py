@@ -185,7 +185,7 @@ def as_json(summary, results, ok):
 def parse(argv):
     p = argparse.ArgumentParser(prog="python -m zoo.runner", description=__doc__.splitlines()[0])
     p.add_argument("--filter", default="", metavar="SUBSTR", help="only cases whose folder name contains this")
-    p.add_argument("--set", default="", metavar="SETS", help="only cases of these sets, e.g. own-before,own-after")
+    p.add_argument("--set", default="", metavar="SETS", help="only cases of these sets, e.g. own-first,own-second")
     p.add_argument("--jobs", type=int, default=2)
     p.add_argument("--limit", type=float, default=60, metavar="SECONDS", help="time limit of one case")
     p.add_argument("--cold", action="store_true", help="a fresh process for every case, no forks")

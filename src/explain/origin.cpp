@@ -92,6 +92,17 @@ Step step_sum(const Trace& trace, const Op& op, const std::string& name, double 
   return through(edge == 0 && all_zero ? self.tensor : nullptr, 0, edge == 0 ? EdgeKind::kCancelled : EdgeKind::kGiven);
 }
 
+// One factor is a number, and that number is 0: what comes out is a zero that was asked for.
+bool times_nothing(const Trace& trace, const Op& op) {
+  const auto zero_number = [](const auto& scalar) { return scalar.tensor_like && scalar.number == 0.0; };
+  const auto zero_constant = [&](const TensorUse& use) {
+    return use.health.numel == 1 && use.health.zero == 1 &&
+           (use.dtype == sense::DType::kOther || is_constant(trace, Operand{.tensor = &use}));
+  };
+  return std::any_of(op.scalars.begin(), op.scalars.end(), zero_number) ||
+         std::any_of(op.inputs.begin(), op.inputs.end(), zero_constant);
+}
+
 Step step_back(const Trace& trace, const Op& op, double edge) {
   const std::string name = plain_name(op.name);
   const Operand self = operand(op, "self", 0);
@@ -127,6 +138,7 @@ Step step_back(const Trace& trace, const Op& op, double edge) {
   }
   if (one_of(name, {"add", "sub", "rsub"})) return step_sum(trace, op, name, edge);
   if (edge != 0) return {};
+  if (name == "mul" && times_nothing(trace, op)) return {};
   if (one_of(name, {"mul", "pow", "square", "prod", "cumprod", "addcmul", "float_power"}))
     return through(richest(op, 0), 0, EdgeKind::kUnderflow);
   if (one_of(name, {"div", "true_divide", "reciprocal", "rsqrt"})) {

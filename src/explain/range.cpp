@@ -58,6 +58,13 @@ double bound(const record::Op& op, const std::string& name) {
   return product * std::max(a, 1.0) * 4 * count;  // contractions, squares summed, norms, losses
 }
 
+// copy_ also lists its target, whose old contents do not matter.
+bool casts_integers(const record::Op& op) {
+  if (!is_carrier(op) || op.inputs.empty()) return false;
+  const auto source = std::find_if(op.inputs.begin(), op.inputs.end(), [](const auto& use) { return use.arg == "src"; });
+  return (source != op.inputs.end() ? *source : op.inputs.front()).dtype == sense::DType::kOther;
+}
+
 double exponential_argument(const record::Op& op, const std::string& name) {
   const Operand self = operand(op, "self", 0);
   if (one_of(name, {"sinh", "cosh"})) return self.absmax();
@@ -69,7 +76,7 @@ double exponential_argument(const record::Op& op, const std::string& name) {
 double largest_exponent(sense::DType dtype) { return std::log(sense::info(dtype).max_finite); }
 
 std::optional<RangeExcess> find_excess(const record::Op& op) {
-  if (!inputs_finite(op) || op.allocates || largest_of(op) == 0) return std::nullopt;
+  if (!inputs_finite(op) || op.allocates) return std::nullopt;
   const auto* bad = bad_output(op);
   if (!bad || find_point(op)) return std::nullopt;
   const std::string name = plain_name(op.name);
@@ -77,6 +84,13 @@ std::optional<RangeExcess> find_excess(const record::Op& op) {
   excess.dtype = bad->dtype;
   excess.limit = sense::info(bad->dtype).max_finite;
   excess.largest = largest_of(op);
+  // Integers are always finite, and the trace has no range of them: what a cast made of them tells enough.
+  if (casts_integers(op) && bad->health.inf() > 0) {
+    excess.integers = true;
+    excess.largest = excess.limit;
+    return excess;
+  }
+  if (excess.largest == 0) return std::nullopt;
   if (one_of(name, {"exp", "exp2", "expm1", "sinh", "cosh", "special_expm1", "special_exp2"})) {
     excess.exponential = true;
     excess.argument = exponential_argument(op, name);

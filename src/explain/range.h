@@ -14,6 +14,7 @@ struct RangeExcess {
   double limit = 0;          // largest finite value of the result's format
   sense::DType dtype = sense::DType::kOther;
   bool division = false;  // a small non-zero denominator
+  bool integers = false;  // a cast of integers, of which the trace has no range: `largest` is then only a lower bound
 };
 
 // Finite operands, a non-finite result, no operand at a point where the op has no value, and operands large

@@ -49,6 +49,32 @@ TEST(DegenerateLinalg, EqualEigenvaluesInBackward) {
   EXPECT_EQ(twin.explained().cause_class, "domain-edge");
 }
 
+TEST(DivisionByZero, TheNormThatAFusedNormalisationHandsOut) {
+  B b;
+  b.born(b.op("aten::_weight_norm_interface", {{"v", b.tensor({0, 0})}, {"g", b.tensor({0})}},
+              {b.tensor({kNaN, kNaN}), b.tensor({0})}));
+  const Finding f = b.explained();
+  EXPECT_EQ(f.cause_class, "division-by-zero");
+  EXPECT_NE(f.text.find("the norm of a zero vector"), std::string::npos) << f.text;
+  B layer;
+  layer.born(layer.op("aten::native_layer_norm", {{"input", layer.tensor({2, 2})}},
+                      {layer.tensor({kNaN, kNaN}), layer.tensor({2}), layer.tensor({kInf})}));
+  const Finding g = layer.explained();
+  EXPECT_EQ(g.cause_class, "division-by-zero");
+  EXPECT_NE(g.text.find("a spread of zero"), std::string::npos) << g.text;
+}
+
+TEST(DivisionByZero, AZeroThatWasAskedForHasNotUnderflowed) {
+  for (const double factor : {0.0, 1e-30}) {
+    B b;
+    const auto product = b.tensor({0, 0}), norm = b.tensor({0});
+    b.op("aten::mul", {{"self", b.tensor({1e-20, -1e-18})}, {"other", b.number(factor)}}, {product});
+    b.op("aten::linalg_vector_norm", {{"self", product}}, {norm});
+    b.born(b.op("aten::reciprocal", {{"self", norm}}, {b.tensor({kInf})}));
+    EXPECT_EQ(b.explained().cause_class, factor == 0 ? "division-by-zero" : "underflow") << factor;
+  }
+}
+
 TEST(InfeasibleCtc, LossAndNotItsTable) {
   B b;
   b.born(b.op(
@@ -71,6 +97,12 @@ TEST(HalfOverflow, ProductCastAndMaskConstant) {
   B cast;
   cast.born(cast.op("aten::_to_copy", {{"self", cast.tensor({1e5})}}, {cast.tensor({kInf}, kHalf)}));
   EXPECT_EQ(cast.explained().cause_class, "half-precision-overflow");
+
+  B integers;  // of which the trace has no statistics; what the target held before is no operand
+  const auto seconds = integers.tensor({71000, 5}, sense::DType::kOther);
+  integers.born(integers.op("aten::copy_", {{"self", integers.tensor({1, 1}, kHalf)}, {"src", seconds}},
+                            {integers.tensor({kInf, 5}, kHalf)}));
+  EXPECT_EQ(integers.explained().cause_class, "half-precision-overflow");
   B mask;
   const auto half = mask.tensor({-kInf}, kHalf);
   mask.op("aten::_to_copy", {{"self", mask.tensor({-1e10})}}, {half});

@@ -36,6 +36,13 @@ std::optional<Point> find_point(const record::Op& op) {
     const Operand exponent = operand(op, "exponent", 1);
     if (exponent && exponent.min() < 0) return at(PointKind::kDivide, op, "self", 0, 0);
   }
+  // A fused normalisation that hands out what it divided by.
+  if (name == "weight_norm_interface" && inputs_finite(op) && op.outputs.size() > 1 && op.outputs[1].health.zero > 0)
+    return Point{PointKind::kDivide, Operand{.tensor = &op.outputs[1]}, "", 0};
+  // These hand out the reciprocal of the root of the variance: infinite without an epsilon.
+  if (one_of(name, {"native_layer_norm", "native_group_norm"}) && inputs_finite(op) && op.outputs.size() > 2 &&
+      op.outputs[2].health.pos_inf > 0)
+    return Point{PointKind::kDivide, Operand{.tensor = &op.outputs[2]}, "", 0};
   return std::nullopt;
 }
 

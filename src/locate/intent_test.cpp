@@ -192,6 +192,23 @@ TEST(Intent, AnOpThatSelectsItsOwnNanConstantIsTheBirth) {
   EXPECT_EQ(found.births[0].op, logdet);
 }
 
+TEST(Intent, WhatAnOpComputedOnTheHostStemsFromWhatItHadRead) {
+  TraceBuilder b;
+  const Tensor x = b.storage(), m = b.storage(), v = b.storage(), loss = b.storage();
+  const OpId mean = b.op("aten::mean").in(x).out(m, kNanValue).end();
+  {
+    auto var = b.op("aten::var");  // of a whole tensor: sums on the host, and fills in the result
+    var.in(m, kNanValue);
+    b.op("aten::fill_").inout(v, kClean).number(NAN).out(v, kNanValue);
+    var.out(v, kNanValue);
+  }
+  b.op("aten::mul").in(v, kNanValue).out(loss, kNanValue);
+  b.sink("loss", loss, kNanValue);
+  const Located found = locate(b.trace);
+  ASSERT_EQ(found.births.size(), 1u);
+  EXPECT_EQ(found.births[0].op, mean);
+}
+
 TEST(Intent, ACastThatTurnsIntendedInfinitiesIntoNanIsABirth) {
   Masked b;  // float8_e4m3fn has no infinity
   const Tensor narrow = b.storage(), p = b.storage(Origin::kUnknown, {1});

@@ -4,6 +4,7 @@
 
 #include "locate/intent.h"
 #include "locate/op_kinds.h"
+#include "locate/search.h"
 #include "locate/writes.h"
 
 namespace finitude::locate {
@@ -326,10 +327,17 @@ void Sweep::written(OpId id, const Write& write) {
     if (has_children_[id] && explained_inside(id, use, kinds, &inside)) {
       // Followed inside. But a constant that an op made for itself is not the user's intent: from finite
       // inputs and numbers came a non-finite output, and the op as a whole is the birth (logdet selecting its
-      // own NaN).
-      if (inside != kIntended || !is_dispatcher_op(op) || is_move(op) || !inputs_finite(op)) return;
-      event.label = op.phase == Phase::kBackward ? kDamagedGradient : kDamaged;
-      event.birth = true;
+      // own NaN); or it computed on the host and wrote what came out as a number (var of a whole tensor),
+      // which then stems from what it had read.
+      if (inside != kIntended || !is_dispatcher_op(op)) return;
+      if ((labels_of(flow_, flow_.op_reads[id]) & kAnyDamage) != 0) {
+        judge(id, write, kinds, &event);
+      } else if (!is_move(op) && inputs_finite(op)) {
+        event.label = op.phase == Phase::kBackward ? kDamagedGradient : kDamaged;
+        event.birth = true;
+      } else {
+        return;
+      }
     } else {
       judge(id, write, kinds, &event);
     }

@@ -12,6 +12,8 @@ namespace {
 // What the zero is, by the op that made it.
 std::string what_is_zero(const Scene& s, const Point& point) {
   if (!point.operand.tensor) return {};
+  if (point.arg.empty())  // made inside the op, and handed out
+    return point.operand.has_inf() ? ": a spread of zero" : ": the norm of a zero vector";
   const record::OpId made = producer(s.trace, s.culprit, *point.operand.tensor);
   if (made == record::kNone) return {};
   const std::string name = plain_name(s.trace.ops[made].name);
@@ -80,14 +82,16 @@ class DivisionByZero : public Rule {
     std::string text = zero_over_zero ? "0 / 0" : "division by zero";
     const bool rows = s.culprit == s.birth.op && has_rows_of_output(point->operand, *bad);
     const std::string what = what_is_zero(s, *point);
-    text += what + " (the denominator holds " + zeros_of(point->operand) + (rows ? at_rows(s.birth) : "") + ")" +
-            hidden_by(s);
+    text += what;
+    if (!point->operand.has_inf())
+      text += " (the denominator holds " + zeros_of(point->operand) + (rows ? at_rows(s.birth) : "") + ")";
+    text += hidden_by(s);
     std::string fix = fix_for(what, *point);
     if (s.birth.absorbed_by != record::kNone || s.backward)
       fix += ", before the division: a mask after it does not protect the gradient";
     Finding result = finding(s, "division-by-zero", kScorePoint, text, fix);
     Probe probe(s, s.culprit);
-    probe.zeros_replaced(point->arg);
+    if (!point->arg.empty()) probe.zeros_replaced(point->arg);
     probe.in_float64(false);
     probe.without_rows();
     probe.conclude(result, true);

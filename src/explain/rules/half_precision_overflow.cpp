@@ -54,7 +54,7 @@ class HalfPrecisionOverflow : public Rule {
     const std::string type = dtype_name(excess->dtype);
     const bool cast = is_carrier(*s.first);
     std::string text =
-        cast ? "a cast of " + figure(excess->largest) + " to " + type + " overflows"
+        cast ? "a cast of " + (excess->integers ? "integers" : figure(excess->largest)) + " to " + type + " overflows"
              : s.first->name + " in " + type + " overflows (largest operand " + figure(excess->largest) + ")";
     text += ": the format ends at " + figure(excess->limit) +
             (s.culprit == s.birth.op ? at_rows(s.birth) : "") + hidden_by(s);

@@ -3,7 +3,7 @@ from torch import nn
 
 
 def attend(q, k, visible):
-    scores = (q @ k.transpose(1, 2)).masked_fill(~visible, -torch.inf)
+    scores = q @ k.transpose(1, 2) + torch.zeros(visible.shape).masked_fill(~visible, -torch.inf)
     weights = torch.softmax(scores, -1)
     return weights.nan_to_num(0.0)
 

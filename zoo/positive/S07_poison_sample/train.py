@@ -1,4 +1,4 @@
-"""Regression on a table that is read in shuffled order; one reading is in other units."""
+"""Regression on a table that is read in strides; one reading is in other units."""
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -19,8 +19,8 @@ class Readings(Dataset):
 
 def main():
     torch.manual_seed(0)
-    order = torch.Generator().manual_seed(5)
-    loader = DataLoader(Readings(40, 6), batch_size=8, shuffle=True, generator=order)
+    order = [7 * i % 40 for i in range(40)]
+    loader = DataLoader(Readings(40, 6), batch_size=8, sampler=order)
     model = nn.Linear(6, 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for step, (x, y) in enumerate(loader):

@@ -7,7 +7,7 @@ class Coder(nn.Module):
     def __init__(self, inputs, code):
         super().__init__()
         self.net = nn.Sequential(nn.Linear(inputs, code), nn.ReLU())
-        self.drop = nn.Dropout(0.6)
+        self.drop = nn.Dropout(0.3)
 
     def forward(self, x):
         h = self.drop(self.net(x))
@@ -16,7 +16,7 @@ class Coder(nn.Module):
 
 def main():
     torch.manual_seed(0)
-    model = Coder(5, 6)
+    model = Coder(5, 12)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for step in range(30):
         x = torch.randn(8, 5)
