@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-16 clang-format 2>/dev/null))
 
-.PHONY: help setup build demo test zoo test-matrix test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-peers gpu format clean
+.PHONY: help setup build demo test zoo test-matrix test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-docs bench-peers gpu format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,11 @@ bench-overhead: ## What watching costs beside its alternatives; writes docs/over
 bench-pieces: ## The budget of a step in nanoseconds per piece; writes docs/overhead-pieces.md
 	@tools/build.sh
 	@$(PY) -m bench.pieces $(ARGS)
+
+bench-docs: ## Evidence in the docs: docs/selftest.md (200 injected values) and docs/causes.md (a case per cause); 15 minutes
+	@tools/build.sh
+	@$(PY) tools/causes_page.py
+	@$(PY) -m bench.selftest $(ARGS)
 
 bench-peers: ## Install the packages that only two of the alternatives need, into build/bench-peers
 	@$(PY) -m pip install --disable-pip-version-check --quiet --upgrade --no-deps --target build/bench-peers -r requirements/bench.txt

@@ -176,6 +176,7 @@ def _watch(home, waiting):
         _native.hand_reset()
     _cold.session = session
     install.install()
+    run.begin_selftest(home.settings)
     notebook.attach(session)
     if target is not None:
         torch.set_num_threads(target.order["threads"])

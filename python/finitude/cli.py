@@ -12,6 +12,7 @@ WORDS = {
     "replay": "compute a captured step again and compare every bit: finitude replay CAPSULE [options]",
     "diff": "say where two captured or traced steps part: finitude diff A B [--json] [--threads N] [--allow NAMESPACE] [--memory-mb N]",
     "doctor": "look for what goes wrong, in a script before it runs or in what a run left: finitude doctor SCRIPT|RUN|CAPSULE",
+    "selftest": "put a NaN into your own program and see whether it is found there: finitude selftest [options] script.py [args]",
     "pack": "put a capsule into one file: finitude pack CAPSULE [FILE]",
     "unpack": "make the folder of a packed capsule again: finitude unpack FILE [FOLDER] [--max-mb N]",
     "dump": "print every op of a traced report as JSON lines: finitude dump FILE",
@@ -25,6 +26,7 @@ HELP = """usage: finitude run [options] script.py [args]
        finitude report FILE|DIR    finitude replay CAPSULE    finitude diff A B
        finitude pack CAPSULE    finitude unpack FILE    finitude dump FILE    finitude list [DIR]
        finitude doctor [options] script.py [args]    finitude doctor RUN|CAPSULE
+       finitude selftest [options] script.py [args]
 
 A flight recorder for PyTorch training. `run` watches an ordinary script; when a step goes NaN or Inf it is stopped
 before the optimizer applies it, run a second time under a full trace, and explained: the operation, source line and
@@ -92,7 +94,7 @@ def main(argv=None):
         if word.endswith(".py") or os.path.isfile(word):
             return _usage(f"unknown word {word!r}; to watch a script: finitude run {word}")
         return _usage(f"unknown word {word!r}{_near(word, WORDS)}")
-    if rest and rest[0] in ("-h", "--help") and word not in ("replay", "diff", "pack", "unpack"):
+    if rest and rest[0] in ("-h", "--help") and word not in ("replay", "diff", "pack", "unpack", "selftest"):
         if word == "doctor":
             from .doctor.command import HELP as text
         else:
@@ -105,6 +107,10 @@ def main(argv=None):
         from . import pack
 
         return pack.command(word, rest)
+    if word == "selftest":
+        from .selftest import command
+
+        return command.command(rest)
     from . import offline
 
     return getattr(offline, word)(rest)

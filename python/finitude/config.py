@@ -29,6 +29,10 @@ class Config:
     redact: int = 0
     rules: str = ""     # files with rules of the user's own, separated by os.pathsep
     stream_gradients: str = "auto"
+    selftest: str = ""  # an order of `finitude selftest`; nothing that a user sets reaches it
+
+
+OPTIONS = [f for f in dataclasses.fields(Config) if f.name != "selftest"]
 
 
 def _nearest(word, words):
@@ -37,7 +41,7 @@ def _nearest(word, words):
 
 
 def _set(config, key, value, source):
-    fields = {f.name: f for f in dataclasses.fields(Config)}
+    fields = {f.name: f for f in OPTIONS}
     name = key.replace("-", "_")
     if name not in fields:
         raise UsageError(f"{source}: unknown key {key!r}{_nearest(name, sorted(fields))}")
@@ -101,7 +105,7 @@ def load(command_line, config_file=None, environ=os.environ, directory="."):
                 table = {}  # a broken pyproject.toml is the user's other tools' business
     for key, value in table.items():
         _set(config, key, value, source)
-    for field in dataclasses.fields(Config):
+    for field in OPTIONS:
         name = "FINITUDE_" + field.name.upper()
         if environ.get(name):
             _set(config, field.name, environ[name], f"environment variable {name}")

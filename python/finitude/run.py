@@ -109,6 +109,7 @@ def _watch(settings, is_module, target, command):
     start.plain = [sys.executable, *(["-m"] if is_module else []), target, *sys.argv[1:]]
     _cold.session = session
     install.install()
+    begin_selftest(settings)
     if target_step is not None:
         target_step.arm(session)
     elif settings.level == "trace":
@@ -117,6 +118,14 @@ def _watch(settings, is_module, target, command):
     _on_sigterm(session)
     _on_exit_without_unwinding(session)
     return session
+
+
+def begin_selftest(settings):
+    """In the processes that `finitude selftest` starts, and nowhere else: before anything observes a step."""
+    if settings.selftest:
+        from .selftest import inside
+
+        inside.begin(settings.selftest)
 
 
 def _why_not():

@@ -9,6 +9,7 @@
 #include "bindings/core_python.h"
 #include "bindings/guard_torch.h"
 #include "bindings/hand_torch.h"
+#include "bindings/inject_torch.h"
 #include "bindings/device_python.h"
 #include "bindings/jump_torch.h"
 #include "bindings/live_torch.h"
@@ -293,6 +294,7 @@ PYBIND11_MODULE(_native, m) {
   define_tape(m);
   define_analyse(m);
   define_compare(m);
+  define_inject(m);
   define_own_rules(m);
   m.def("enter_closure", [] { ++live().closure_depth; });
   m.def("leave_closure", [] { --live().closure_depth; });
@@ -347,7 +349,10 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("set_python_random", [](py::handle r) { set_python_random(r.ptr()); });
 
-  m.def("trace_start", [] { observe::Tracer::get().start(&places()); });
+  m.def("trace_start", [] {
+    observe::Tracer::get().start(&places());
+    note_trace_begun();
+  });
   m.def("trace_stop", [] { observe::Tracer::get().stop(); observe::Tracer::thread_phase() = record::Phase::kForward; });
   m.def("trace_clear", [] { observe::Tracer::get().clear(); });
   m.def("trace_effort", [] {  // (ops, bytes read, bytes copied) of all traces of this process

@@ -1,0 +1,44 @@
+"""Was the value found where it was put in? The report of a run beside what was injected in it."""
+
+FOUND, ELSEWHERE, MISSED, HARMLESS, NOT_REACHED = "found", "elsewhere", "missed", "harmless", "not-reached"
+
+
+def _steps_of(put, alarm):
+    """The numbers that the step has by the optimizers of the alarm's class. What an optimizer computes belongs to the step
+    that it has just counted."""
+    return {s[2] - (put["phase"] == "optimizer") for s in put["steps"] if s[1] == alarm["optimizer"]}
+
+
+def differences(put, alarm):
+    """What the report says otherwise, as {what: (put in at, found at)}; empty where it says the very same."""
+    birth = alarm["births"][0] if alarm["births"] else None
+    if birth is None:
+        return {"birth": ("one", "none")}
+    told = {}
+    steps = _steps_of(put, alarm)
+    if alarm["step"] not in steps:
+        told["step"] = (min(steps, default=None), alarm["step"])
+    pairs = {"phase": (put["phase"], birth["phase"])}
+    if put["phase"] == "state":
+        pairs["tensor"] = (put["name"], birth.get("name") or alarm["sink"]["name"])
+    else:
+        pairs["op"] = (put["op"], birth["op"])
+        if put["line"]:
+            pairs["line"] = (f"{put['file']}:{put['line']}", f"{birth['file']}:{birth['line']}")
+        if put["phase"] in ("forward", "backward"):
+            pairs["module"] = (put["module"], birth.get("module") or "")
+    told.update({what: pair for what, pair in pairs.items() if pair[0] != pair[1]})
+    return told
+
+
+def judge(put, seen_bad, report):
+    """(verdict, differences). put: what was injected first, or None. seen_bad: kinds of sinks that plain torch found to be
+    not finite. report: of the run, or None where it left none."""
+    if put is None:
+        return NOT_REACHED, {}
+    if report is None:
+        return MISSED, {"report": ("one", "none")}
+    if not report["alarms"]:
+        return (MISSED if seen_bad else HARMLESS), {}
+    told = differences(put, report["alarms"][0])
+    return (ELSEWHERE if told else FOUND), told

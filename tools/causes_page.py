@@ -1,0 +1,75 @@
+"""Puts what `finitude run` prints of a zoo case into docs/causes.md, for every cause class that names one.
+
+    python tools/causes_page.py [CLASS...]     runs the cases and rewrites the boxes; exit code 1 where a report says another class
+"""
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"      # before torch is imported
+
+import json
+import pathlib
+import re
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+PAGE = ROOT / "docs" / "causes.md"
+BOX = re.compile(r"(<!-- case: (\S+) -->\n```text\n)(.*?)(```)", re.S)
+SECTION = re.compile(r"^## (\S+)$", re.M)
+WIDTH = 110
+
+
+def sections(text):
+    """{class: text of its section}, in order."""
+    parts = SECTION.split(text)
+    return dict(zip(parts[1::2], parts[2::2]))
+
+
+def excerpt(report):
+    """The first alarm as the terminal shows it, without the lines about how the run ended."""
+    from finitude import _native
+
+    one = {**report, "alarms": report["alarms"][:1], "advisories": []}
+    text = _native.render_terminal(json.dumps(one), False, WIDTH, False)
+    kept = [line.rstrip() for line in text.splitlines() if not re.match(r"\s*(capsule|report)\s", line)]
+    return re.sub(r"\n{2,}", "\n", "\n".join(kept)).strip("\n") + "\n"
+
+
+def run(cases, folder):
+    """{slug: report} of these cases, run as the zoo runs them."""
+    from zoo import runner
+
+    runner.import_once()
+    ended = {}
+    runner.execute([(case, pathlib.Path(folder), case.expected.get("cold", False)) for case in cases], 1, 120,
+                   lambda one: ended.__setitem__(one.case.slug, one.report()))
+    return ended
+
+
+def main(wanted):
+    from zoo import cases
+
+    text = PAGE.read_text()
+    by_class = {name: match.group(2) for name, part in sections(text).items() if (match := BOX.search(part))}
+    chosen = {c: slug for c, slug in by_class.items() if not wanted or c in wanted}
+    known = {case.slug: case for case in cases.load()}
+    with tempfile.TemporaryDirectory() as folder:
+        reports = run([known[slug] for slug in chosen.values()], folder)
+    wrong = 0
+    for name, slug in chosen.items():
+        report = reports.get(slug)
+        found = report["alarms"][0]["cause"]["class"] if report and report["alarms"] else "no alarm"
+        if found != name:
+            wrong += 1
+            print(f"{slug} was to show {name}, its report says {found}")
+            continue
+        text = BOX.sub(lambda m: m.group(1) + excerpt(report) + m.group(4) if m.group(2) == slug else m.group(0), text)
+    PAGE.write_text(text)
+    print(f"docs/causes.md: {len(chosen) - wrong} cases")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
