@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bindings/gate_cuda_torch.h"
+#include "observe/gradient_look_torch.h"
 #include "record/ring_posix.h"
 #include "record/trace.h"
 
@@ -20,14 +21,7 @@ namespace finitude::bindings {
 
 class UndoCopy;
 
-// What the last look at a gradient said. Valid while no further backward ran and identity and version still match.
-struct GradMark {
-  enum State : std::uint8_t { kUnseen, kClean, kInfinite, kNaN } state = kUnseen;
-  const c10::TensorImpl* grad = nullptr;
-  std::uint32_t version = 0;
-  double absmax = 0;
-  std::int64_t first_bad = -1;      // of a contiguous gradient
-};
+using observe::GradMark;
 
 // One root handed to an outermost backward, or to GradScaler.scale.
 struct LossNote {

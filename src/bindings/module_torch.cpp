@@ -22,13 +22,12 @@
 #include "bindings/window_torch.h"
 #include "bindings/written_torch.h"
 #include "explain/explain.h"
-#include "locate/slice.h"
 #include "observe/effort.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 #include "replay/lab_torch.h"
 #include "finitude/scan.h"
-#include "show/findings.h"
+#include "show/analysis.h"
 #include "show/show.h"
 
 namespace py = pybind11;
@@ -252,32 +251,16 @@ explain::StepHistory history_from(const std::string& text) {
   return h;
 }
 
-// Locates and explains the trace taken so far. JSON: births, cause, fix, path, absorbed; ops if asked for.
 // analyse(history, want_ops, swallowed): the findings of the trace. `swallowed`: where nothing bad reached a sink, the
 // overflows that arithmetic took in are the births.
 std::string analyse(const std::string& history_json, std::size_t want_ops, bool swallowed) {
   observe::Tracer& tracer = observe::Tracer::get();
   const record::Trace trace = tracer.take_trace();
   json out;
-  std::string error;
   {
     py::gil_scoped_release release;
-    locate::Located located = locate::locate(trace);
-    if (swallowed && located.births.empty()) located.births = locate::swallowed_overflows(trace, located);
-    const explain::StepHistory history = history_from(history_json);
     replay::TorchLab lab(tracer);
-    explain::Finding finding;
-    finding.cause_class = "unknown";
-    finding.confidence = "possible";
-    if (!located.births.empty()) finding = explain::explain({trace, located, 0, history, &lab});
-    out = show::findings(trace, located, finding);
-    out["num_ops"] = trace.ops.size();
-    out["truncated"] = trace.truncated;
-    out["absorbed"] = json::array();
-    for (std::size_t i = 0; i < located.absorbed.size() && i < 16; ++i) {
-      out["absorbed"].push_back(show::birth(trace, located.absorbed[i]));
-    }
-    if (want_ops != 0) out["ops"] = show::op_table(trace, want_ops);
+    out = show::analysis(trace, history_from(history_json), &lab, {want_ops, swallowed});
   }
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }

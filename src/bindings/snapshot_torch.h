@@ -11,6 +11,8 @@
 #include <optional>
 #include <vector>
 
+#include "observe/buffer_snapshot_torch.h"
+
 namespace finitude::bindings {
 
 // A torch.Generator of the CPU: what its get_state() holds, without the tensor that get_state() makes.
@@ -45,24 +47,10 @@ void set_python_random(PyObject* instance) noexcept;
 // CPU generators of the program that are part of every snapshot from now on.
 void watch_generators(std::vector<at::Generator> generators);
 
-// Copies of the watched buffers. `watch` keeps weak references only.
-struct BufferSnapshot {
-  // Adds those that are not watched yet, with a copy of what they hold now.
-  void watch(const std::vector<at::Tensor>& buffers);
+// With its time on the meter.
+struct BufferSnapshot : observe::BufferSnapshot {
   void take() noexcept;
-  void restore() noexcept;
-  // A buffer holds NaN now and held none when the copy was taken.
   bool turned_nan() const noexcept;
-  std::size_t size_bytes() const noexcept { return bytes_.size(); }
-
- private:
-  struct Item {
-    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
-    std::size_t offset, size_bytes;
-    std::uint32_t version;
-  };
-  std::vector<Item> items_;
-  std::vector<char> bytes_;
 };
 
 }  // namespace finitude::bindings

@@ -4,11 +4,11 @@
 #include "bindings/live_torch.h"
 #include "bindings/stack_torch.h"
 #include "bindings/tape_python.h"
-#include "capture/capsule.h"
 #include "capture/link.h"
 #include "capture/tape_file.h"
 #include "cli/replay/replay_command_torch.h"
 #include "observe/tape_recorder_torch.h"
+#include "replay/keep_tape_torch.h"
 #include "replay/tape_player.h"
 
 namespace finitude::bindings {
@@ -44,47 +44,27 @@ py::dict tensors_dict(const std::vector<replay::NamedTensor>& tensors) {
   return d;
 }
 
-// Whether a replay of it comes to the same bits; only where that is quick.
-std::string tried(const capture::Tape& tape, std::uint64_t below_bytes) {
-  if (capture::capsule_bytes(tape) > below_bytes) return "not tried";
-  const replay::Played played = replay::play(tape, {});
-  if (played.identical()) return "identical";
-  if (!played.missing.empty()) return "operators of other libraries: " + played.missing.front();
-  if (!played.why_not.empty()) return played.why_not;
-  return played.outcomes.empty() ? "nothing to compare" : "other bits";
+// line_of(file, line) gives the text of a line, for which it has the GIL; None: none is told.
+replay::LineText line_text(const py::object& line_of) {
+  if (line_of.is_none()) return nullptr;
+  return [&line_of](const std::string& file, std::uint32_t line) {
+    const py::gil_scoped_acquire gil;
+    return line_of(file, line).cast<std::string>();
+  };
 }
 
-// The text of each line that calls on the tape come from. line_of(file, line) gives it.
-void tell_sources(capture::Tape& tape, const py::object& line_of) {
-  const py::gil_scoped_acquire gil;
-  for (capture::Place& place : tape.places) place.source = line_of(place.file, place.line).cast<std::string>();
-}
-
-// The tape in hand as a capsule. Ends the recording. line_of: see tell_sources; may be None. (why not, how a replay came out).
+// The tape in hand as a capsule. Ends the recording. (why not, how a replay came out).
 py::tuple capsule_write(const std::string& folder, const std::string& about_text, std::uint64_t max_bytes,
                         bool redact, std::uint64_t replay_below, const py::object& line_of) {
   nlohmann::json about = nlohmann::json::parse(about_text, nullptr, false);
   if (!about.is_object()) throw py::value_error("not a JSON object");
-  std::string replayed, why;
+  replay::Kept kept;
   {
+    const replay::LineText text = line_text(line_of);
     const py::gil_scoped_release release;
-    try {
-      capture::Tape tape = capture::link(observe::TapeRecorder::get().take());
-      if (!tape.gaps.empty() && !redact) {
-        why = tape.gaps.front();
-      } else {
-        if (!redact && !line_of.is_none()) tell_sources(tape, line_of);
-        replayed = tried(tape, replay_below);
-        about["replay"] = replayed;
-        if (const std::string* autocast = tape.setting("autocast")) about["flags"]["autocast"] = *autocast;
-        why = capture::write_capsule(folder, std::move(tape), std::move(about), {max_bytes, redact}).why();
-        if (!why.empty()) why = "its folder " + why;
-      }
-    } catch (const std::exception& e) {
-      why = e.what();
-    }
+    kept = replay::keep_tape(observe::TapeRecorder::get(), folder, std::move(about), {max_bytes, redact}, replay_below, text);
   }
-  return py::make_tuple(why, replayed);
+  return py::make_tuple(kept.why_not, kept.replayed);
 }
 
 // The command `finitude replay` with these words: (exit code, stdout, stderr, what --stop-at or --break came to: None or the
@@ -136,9 +116,10 @@ void define_tape(py::module_& m) {
       [](const py::object& line_of) {
         std::string bytes;
         {
+          const replay::LineText text = line_text(line_of);
           const py::gil_scoped_release release;
           capture::Tape tape = capture::link(TapeRecorder::get().take());
-          if (!line_of.is_none()) tell_sources(tape, line_of);
+          replay::tell_sources(tape, text);
           bytes = capture::write_tape(tape);
         }
         return py::bytes(bytes);

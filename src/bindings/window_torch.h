@@ -27,8 +27,8 @@ void after_backward();
 
 // The gradient of a parameter, null if it has none; its version; and what one look at its values says.
 const at::Tensor* gradient_of(PyObject* parameter);
-std::uint32_t version_of(const c10::TensorImpl& impl);
-GradMark judge(const at::Tensor& gradient);
+using observe::version_of;
+inline GradMark judge(const at::Tensor& gradient) { return observe::judge_gradient(gradient); }
 
 // `may_be_late`: the verdict on gradients that lie on a device need not be known before the optimizer steps.
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late = false);

@@ -1,8 +1,7 @@
 #include <algorithm>
 
-#include "finitude/report.h"
 #include "show/json_file.h"
-#include "show/read.h"
+#include "show/report_reader.h"
 
 namespace finitude {
 namespace {
@@ -34,7 +33,9 @@ Cause cause_of(const Json& json) {
   return cause;
 }
 
-Alarm alarm_of(const Json& json) {
+}  // namespace
+
+Alarm show::alarm_of(const Json& json) {
   Alarm alarm;
   alarm.step = whole(json, "step");
   alarm.micro_batch = whole(json, "micro_batch");
@@ -54,6 +55,8 @@ Alarm alarm_of(const Json& json) {
   return alarm;
 }
 
+namespace {
+
 Report report_of(const Json& json) {
   Report report;
   report.outcome = show::text(json, "outcome");
@@ -64,7 +67,7 @@ Report report_of(const Json& json) {
   report.gradients_scanned = show::count(watched, "gradients_scanned");
   report.scaler_skips = show::count(watched, "scaler_skips");
   report.handled_by_script = show::count(watched, "handled_by_script");
-  for (const Json& alarm : show::list(json, "alarms")) report.alarms.push_back(alarm_of(alarm));
+  for (const Json& alarm : show::list(json, "alarms")) report.alarms.push_back(show::alarm_of(alarm));
   return report;
 }
 

@@ -1,0 +1,65 @@
+#include "observe/buffer_snapshot_torch.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "observe/tensor_view_torch.h"
+
+namespace finitude::observe {
+
+void BufferSnapshot::watch(const std::vector<at::Tensor>& buffers) {
+  std::erase_if(items_, [](const Item& item) { return item.tensor.expired(); });
+  std::size_t offset = 0;
+  for (Item& item : items_) {
+    std::memmove(bytes_.data() + offset, bytes_.data() + item.offset, item.size_bytes);
+    item.offset = offset;
+    offset += item.size_bytes;
+  }
+  for (const at::Tensor& t : buffers) {
+    TensorView v;
+    if (!t.defined() || !view_of(*t.unsafeGetTensorImpl(), &v) || !v.contiguous) continue;
+    const c10::weak_intrusive_ptr<c10::TensorImpl> tensor(t.getIntrusivePtr());
+    const auto size_bytes = static_cast<std::size_t>(v.end - v.begin);
+    if (std::any_of(items_.begin(), items_.end(), [&](const Item& item) { return item.tensor == tensor; })) continue;
+    bytes_.resize(offset + size_bytes);
+    std::memcpy(bytes_.data() + offset, v.data, size_bytes);
+    items_.push_back({tensor, offset, size_bytes, ~0u});
+    offset += size_bytes;
+  }
+}
+
+void BufferSnapshot::take() noexcept {
+  // Batch norm's kernels write running statistics without a version bump, so small buffers are always copied.
+  constexpr std::size_t kAlways = 64 * 1024;
+  for (Item& item : items_) {
+    const auto tensor = item.tensor.lock();
+    TensorView v;
+    if (!tensor || !view_of(*tensor, &v) || static_cast<std::size_t>(v.end - v.begin) != item.size_bytes) continue;
+    const std::uint32_t version = tensor->is_inference() ? ~0u : tensor->version_counter().current_version();
+    if (item.size_bytes > kAlways && version == item.version) continue;
+    item.version = version;
+    std::memcpy(bytes_.data() + item.offset, v.data, item.size_bytes);
+  }
+}
+
+bool BufferSnapshot::turned_nan() const noexcept {
+  for (const Item& item : items_) {
+    const auto tensor = item.tensor.lock();
+    TensorView v;
+    if (!tensor || !view_of(*tensor, &v) || static_cast<std::size_t>(v.end - v.begin) != item.size_bytes) continue;
+    if (!quick(v).bad || full(v).nan == 0) continue;
+    if (sense::full_scan(bytes_.data() + item.offset, static_cast<std::size_t>(v.numel), v.dtype).nan == 0) return true;
+  }
+  return false;
+}
+
+void BufferSnapshot::restore() noexcept {
+  for (Item& item : items_) {
+    const auto tensor = item.tensor.lock();
+    TensorView v;
+    if (!tensor || !view_of(*tensor, &v) || static_cast<std::size_t>(v.end - v.begin) != item.size_bytes) continue;
+    std::memcpy(const_cast<char*>(v.data), bytes_.data() + item.offset, item.size_bytes);
+  }
+}
+
+}  // namespace finitude::observe

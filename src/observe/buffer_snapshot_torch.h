@@ -1,0 +1,32 @@
+// Copies of a model's buffers as they were when a step began.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace finitude::observe {
+
+// Copies of the watched buffers. `watch` keeps weak references only.
+struct BufferSnapshot {
+  // Adds those that are not watched yet, with a copy of what they hold now.
+  void watch(const std::vector<at::Tensor>& buffers);
+  void take() noexcept;
+  void restore() noexcept;
+  // A buffer holds NaN now and held none when the copy was taken.
+  bool turned_nan() const noexcept;
+  std::size_t size_bytes() const noexcept { return bytes_.size(); }
+
+ private:
+  struct Item {
+    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+    std::size_t offset, size_bytes;
+    std::uint32_t version;
+  };
+  std::vector<Item> items_;
+  std::vector<char> bytes_;
+};
+
+}  // namespace finitude::observe

@@ -1,0 +1,25 @@
+// One look at a gradient as the optimizer is given it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace finitude::observe {
+
+// What the last look at a gradient said. Valid while no further backward ran and identity and version still match.
+struct GradMark {
+  enum State : std::uint8_t { kUnseen, kClean, kInfinite, kNaN } state = kUnseen;
+  const c10::TensorImpl* grad = nullptr;
+  std::uint32_t version = 0;
+  double absmax = 0;
+  std::int64_t first_bad = -1;      // of a contiguous gradient
+};
+
+// 0 where the tensor has none.
+std::uint32_t version_of(const c10::TensorImpl& impl);
+
+// Reads the values, of a sparse gradient after coalescing. What cannot be read is taken for clean.
+GradMark judge_gradient(const at::Tensor& gradient);
+
+}  // namespace finitude::observe

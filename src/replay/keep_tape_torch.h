@@ -1,0 +1,30 @@
+// What was recorded, kept as a capsule.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "capture/capsule.h"
+#include "observe/tape_recorder_torch.h"
+
+namespace finitude::replay {
+
+// The text of a line of the program; empty where it is not known. Called from the thread that asks.
+using LineText = std::function<std::string(const std::string& file, std::uint32_t line)>;
+
+// The text of each line that calls on the tape come from. null: none is told.
+void tell_sources(capture::Tape& tape, const LineText& line);
+
+struct Kept {
+  std::string why_not;   // empty: it is written
+  std::string replayed;  // "identical", what went wrong, or "not tried"
+};
+
+// Ends the recording and writes `folder` (capture::write_capsule). Steps whose inputs take at most `replay_below` bytes
+// are replayed first; how that went is in `about`. Never throws.
+Kept keep_tape(observe::TapeRecorder& recorder, const std::string& folder, nlohmann::json about,
+               const capture::CapsuleOptions& options, std::uint64_t replay_below, const LineText& line);
+
+}  // namespace finitude::replay
