@@ -24,13 +24,11 @@
 #include "bindings/verdict_torch.h"
 #include "bindings/window_torch.h"
 #include "bindings/written_torch.h"
-#include "explain/explain.h"
 #include "observe/effort.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 #include "observe/write_watch_torch.h"
 #include "finitude/scan.h"
-#include "show/analysis.h"
 #include "show/show.h"
 
 namespace py = pybind11;
@@ -221,51 +219,6 @@ py::list history(std::uint32_t ordinal) {
 std::string open_ring(const std::string& path) {
   live().ring = std::make_unique<record::RingWriter>(path);
   return live().ring->why_no_file();
-}
-
-double as_double(const json& j, const char* key, double fallback) {
-  const auto it = j.find(key);
-  if (it == j.end()) return fallback;
-  if (it->is_number()) return it->get<double>();
-  if (!it->is_string()) return fallback;
-  const auto& s = it->get_ref<const std::string&>();
-  return s == "NaN" ? NAN : s == "Infinity" ? INFINITY : s == "-Infinity" ? -INFINITY : fallback;
-}
-
-explain::StepHistory history_from(const std::string& text) {
-  explain::StepHistory h;
-  const json j = json::parse(text, nullptr, false);
-  if (!j.is_object()) return h;
-  for (const auto& point : j.value("points", json::array())) {
-    h.loss.push_back(as_double(point, "loss", 0));
-    h.grad_absmax.push_back(as_double(point, "grad", 0));
-    h.learning_rate.push_back(as_double(point, "lr", 0));
-  }
-  for (const auto& value : j.value("param_absmax", json::array())) {
-    if (value.is_number()) h.param_absmax.push_back(value.get<double>());
-  }
-  h.lr_now = as_double(j, "lr_now", 0);
-  h.half_parameters = j.value("half_parameters", false);
-  h.scaler_active = j.value("scaler_active", false);
-  h.scale = as_double(j, "scale", 0);
-  h.scaler_skips_in_row = j.value("scaler_skips_in_row", 0u);
-  h.optimizer = j.value("optimizer", "");
-  h.optimizer_eps = as_double(j, "optimizer_eps", 0);
-  return h;
-}
-
-// analyse(history, want_ops, swallowed): the findings of the trace. `swallowed`: where nothing bad reached a sink, the
-// overflows that arithmetic took in are the births.
-std::string analyse(const std::string& history_json, std::size_t want_ops, bool swallowed) {
-  observe::Tracer& tracer = observe::Tracer::get();
-  const record::Trace trace = tracer.take_trace();
-  json out;
-  {
-    py::gil_scoped_release release;
-    replay::TorchLab lab(tracer);
-    out = show::analysis(trace, history_from(history_json), &lab, {want_ops, swallowed});
-  }
-  return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 record::Origin origin_of(const std::string& name) {
