@@ -112,7 +112,7 @@ def bad(value):
     import torch
     if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
         return False
-    value = value.detach()
+    value = value.detach().coalesce().values() if value.is_sparse else value.detach()
     return not (value.float() if value.element_size() == 1 else value).isfinite().all()     # float8 cannot be asked
 
 
@@ -130,7 +130,8 @@ def ops_that_made_it(witness):
 
     def state(values):
         tensors = [v.detach() for v in tree_leaves(values) if isinstance(v, torch.Tensor) and bad(v)]
-        return bool(tensors), any((t.float() if t.element_size() == 1 else t).isnan().any() for t in tensors)
+        dense = [t.coalesce().values() if t.is_sparse else t for t in tensors]
+        return bool(dense), any((t.float() if t.element_size() == 1 else t).isnan().any() for t in dense)
 
     class Mode(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
