@@ -46,6 +46,11 @@ VERIFIED = {
     "norm behind where": "h = layer(x) * x\nd = h.pow(2).sum(1)\nloss = torch.where(d > 0, d.sqrt(), d).mean()",
     "log behind where, backward": "h = (layer(x) * x).abs().sum(1)\nloss = torch.where(h > 0, torch.log(h), h).mean()",
     "power, backward": "h = (layer(x) * x).pow(2).sum(1)\nloss = h.pow(0.25).mean()",
+    "log of a negative number, whose gradient is finite": "h = (layer(x) * 0 + x).sum(1) - 1\nloss = torch.log(h).mean()",
+    "two births in two lines": "a = torch.log(x.sum(1, keepdim=True))\nb = torch.log(x.prod(1, keepdim=True))\n"
+                               "loss = ((a + b) * layer(x)).mean()",
+    "somebody counts what is NaN": "d = x / x.sum(1, keepdim=True)\nseen = (d == d).sum()\nloss = layer(d).pow(2).mean()",
+    "half precision": "h = (layer(x) * 10).half() * (6000 * (x.sum(1, keepdim=True) == 0) + 1).half()\nloss = h.pow(2).float().mean()",
     "checkpointed": "def part(x):\n    h = (layer(x) * x).pow(2).sum(1)\n    return h.sqrt()\n"
                     "loss = checkpoint(part, x, use_reentrant=False).mean()",
     "two losses of one line": "h = [(layer(part) * part).pow(2).sum(1) for part in (x[:4], x[4:])]\n"

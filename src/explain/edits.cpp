@@ -113,6 +113,13 @@ Edits& Edits::between(std::string_view arg, double min, double max) {
   return *this;
 }
 
+Edits& Edits::inside(std::string_view arg, double low, double high) {
+  const sense::DType dtype = dtype_of(arg);
+  const double margin = dtype == sense::DType::kOther ? 1e-6 : std::max(1e-6, in_two_digits(4 * sense::info(dtype).epsilon));
+  if (!std::isfinite(high)) return at_least(arg, low + margin);
+  return between(arg, low + margin, high - margin);
+}
+
 Edits& Edits::replaced(std::string_view arg, double from, double to) {
   Edit edit;
   edit.kind = Edit::Kind::kReplace;
@@ -128,8 +135,9 @@ Edits& Edits::replaced(std::string_view arg, double from, double to) {
 
 Edits& Edits::above(std::string_view arg, double edge) {
   const sense::DType dtype = dtype_of(arg);
-  at_least(arg, edge + (edge == 0 ? in_two_digits(safe_floor(dtype)) : 1e-6));
-  if (edge == 0 && dtype != sense::DType::kOther) at_least(arg, in_two_digits(sense::info(dtype).min_normal));
+  if (edge != 0) return inside(arg, edge, INFINITY);
+  at_least(arg, in_two_digits(safe_floor(dtype)));
+  if (dtype != sense::DType::kOther) at_least(arg, in_two_digits(sense::info(dtype).min_normal));
   return *this;
 }
 
@@ -167,6 +175,30 @@ Edits& Edits::computed_in(sense::DType dtype) {
   edit.text = "the whole step in " + dtype_name(dtype);
   add(std::move(edit));
   return *this;
+}
+
+void also_at_other_births(Finding& finding, const Evidence& evidence) {
+  if (finding.edits.empty() || finding.edits.front().ops.empty()) return;
+  const record::Trace& trace = evidence.trace;
+  const std::vector<record::OpId> known = finding.edits.front().ops;
+  if (known.front() >= trace.ops.size()) return;
+  std::vector<record::OpId> more;
+  for (const auto& birth : evidence.located.births) {
+    const record::OpId call = birth.forward != kNone && birth.kind == "backward" ? birth.forward : birth.op;
+    if (call >= trace.ops.size() || trace.ops[call].name != trace.ops[known.front()].name) continue;
+    for (const record::OpId id : calls_like(trace, call)) {
+      if (std::find(known.begin(), known.end(), id) == known.end() && std::find(more.begin(), more.end(), id) == more.end())
+        more.push_back(id);
+    }
+  }
+  if (more.empty()) return;
+  std::vector<Edit> widened = finding.edits;
+  for (Edit& edit : widened) {
+    edit.ops.insert(edit.ops.end(), more.begin(), more.end());
+    edit.text += ", at every birth of this kind";
+    edit.code.clear();  // of several lines
+  }
+  finding.edits.insert(finding.edits.end(), widened.begin(), widened.end());
 }
 
 void Edits::into(Finding& finding) const { finding.edits.insert(finding.edits.end(), edits_.begin(), edits_.end()); }

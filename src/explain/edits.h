@@ -22,6 +22,8 @@ class Edits {
   Edits& at_least(std::string_view arg, double min);
   Edits& at_most(std::string_view arg, double max);
   Edits& between(std::string_view arg, double min, double max);
+  // Inside the open interval, by a margin that the format can tell from nothing.
+  Edits& inside(std::string_view arg, double low, double high);
   Edits& replaced(std::string_view arg, double from, double to);
   // Above zero: at a floor that the format divides by well, then at its smallest normal number.
   Edits& above(std::string_view arg, double edge);
@@ -44,5 +46,9 @@ class Edits {
   std::vector<record::OpId> calls_;
   std::vector<replay::Edit> edits_;
 };
+
+// Where the sink was reached from other births in calls of the same operator: the same edits of all of them, after
+// the others.
+void also_at_other_births(Finding& finding, const Evidence& evidence);
 
 }  // namespace finitude::explain

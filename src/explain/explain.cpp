@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "explain/edits.h"
 #include "explain/evidence.h"
 
 namespace finitude::explain {
@@ -29,7 +30,9 @@ Finding explain(const Evidence& evidence) {
   for (const auto& rule : rules())
     if (auto found = rule->judge(evidence); found && (!best || found->score > best->score))
       best = std::move(found);
-  return best ? *std::move(best) : unknown(evidence);
+  if (!best) return unknown(evidence);
+  also_at_other_births(*best, evidence);
+  return *std::move(best);
 }
 
 }  // namespace finitude::explain

@@ -78,7 +78,7 @@ class Trials {
   }
 
   void fix() {
-    std::string first;
+    int nearest = 0;
     double each = 4 * lab_.step_seconds();  // two replays, copies and comparisons
     for (const Edit& edit : finding_.edits) {
       if (!allows(each)) break;
@@ -93,10 +93,12 @@ class Trials {
         finding_.fix_edit = edit;
         return;
       }
-      if (first.empty()) {
-        first = std::move(outcome);
+      // Of those that did not do, the one that came nearest is told.
+      const int near = !trial.ran ? 1 : !trial.bad.empty() ? 2 : 3;
+      if (near > nearest) {
+        nearest = near;
         finding_.fix_tried = edit.text;
-        finding_.fix_outcome = first;
+        finding_.fix_outcome = std::move(outcome);
       }
     }
   }

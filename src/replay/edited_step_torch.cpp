@@ -185,11 +185,27 @@ bool EditedStep::after(const PlayedCall& call) {
     }
     if (call.index == node.entries.back()) end_node(node, clean_[found->second]);
   }
-  if (difference.empty()) {
-    difference = before_.compare(call, &compared);
-    if (!difference.empty()) difference += " in " + call_name(tape_, call.index) + place_of(tape_, call.index);
-  }
+  if (difference.empty()) compare(call);
   return true;
+}
+
+void EditedStep::compare(const PlayedCall& call) {
+  const capture::Entry& entry = tape_.entries[call.index];
+  bool of_spared = false;
+  capture::for_each_tensor(entry.args, [&](const TensorRef& t) { of_spared = of_spared || spared_.contains(t.storage); });
+  const KeptValues::Comparison found = before_.compare(call, of_spared);
+  compared += found.compared;
+  if (!found.why.empty()) difference = found.why + " in " + call_name(tape_, call.index) + place_of(tape_, call.index);
+  if (!found.spared) return;
+  const auto spare = [&](const TensorRef& t) {
+    if (t.storage != capture::kNoStorage) spared_.insert(t.storage);
+  };
+  capture::for_each_tensor(entry.results, spare);
+  const auto& arguments = call.schema.arguments();
+  for (std::size_t a = 0; a < entry.args.size() && a < arguments.size(); ++a) {
+    if (arguments[a].alias_info() != nullptr && arguments[a].alias_info()->isWrite())
+      capture::for_each_tensor(entry.args[a], spare);
+  }
 }
 
 void EditedStep::outcome(std::size_t index, const at::Tensor& tensor) {
@@ -200,8 +216,12 @@ void EditedStep::outcome(std::size_t index, const at::Tensor& tensor) {
     const bool ok = outcome.kind == "buffer" ? !values.isnan().any().item<bool>() : at::isfinite(values).all().item<bool>();
     if (!ok) bad.push_back(what);
   }
-  const std::string differs = before_.compare_outcome(index, tensor, &compared);
-  if (difference.empty() && !differs.empty()) difference = differs + " in the " + what;
+  bool spared = false;
+  capture::for_each_tensor(outcome.value, [&](const TensorRef& t) { spared = spared || spared_.contains(t.storage); });
+  if (spared || !difference.empty()) return;
+  const KeptValues::Comparison found = before_.compare_outcome(index, tensor);
+  compared += found.compared;
+  if (!found.why.empty()) difference = found.why + " in the " + what;
 }
 
 }  // namespace finitude::replay

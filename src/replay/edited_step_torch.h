@@ -5,6 +5,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "replay/edit.h"
@@ -39,6 +40,7 @@ class EditedStep : public PlayObserver {
   void change_argument(std::size_t site, std::vector<c10::IValue>& arguments);
   void change_node(std::size_t node, std::size_t index, std::vector<c10::IValue>& arguments);
   void end_node(const EditedNode& node, bool clean);
+  void compare(const PlayedCall& call);
   at::Tensor edited(const at::Tensor& tensor, at::Tensor* replaced) const;
 
   const capture::Tape& tape_;
@@ -48,6 +50,7 @@ class EditedStep : public PlayObserver {
   std::vector<State> states_;
   std::vector<bool> clean_;  // of nodes: they were given finite values
   std::unordered_map<capture::StorageId, at::Tensor> handed_on_;
+  std::unordered_set<capture::StorageId> spared_;  // made of what may differ
   bool changed_ = false;
 };
 

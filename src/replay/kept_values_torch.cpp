@@ -79,6 +79,9 @@ void KeptValues::note_rows(const at::Tensor& t) {
 bool KeptValues::after(const PlayedCall& call) {
   if (call.index >= sites_.reached.size() || !sites_.reached[call.index]) return true;
   const bool of_site = sites_.site_at.contains(call.index), of_node = sites_.node_at.contains(call.index);
+  for (const NamedTensor& t : tensors_of(call.schema.arguments(), call.arguments)) {
+    if (is_float(t.tensor) && !t.tensor.is_sparse() && !at::isfinite(t.tensor).all().item<bool>()) read_bad_.insert(call.index);
+  }
   auto& kept = values_[call.index];
   for (const at::Tensor& t : told_by(call)) {
     // Of several results the first is the value, the others are notes for backward.
@@ -95,70 +98,91 @@ void KeptValues::outcome(std::size_t index, const at::Tensor& tensor) {
   if (tensor.defined()) outcomes_[index] = copy_of(tensor);
 }
 
-std::string KeptValues::compare_one(const at::Tensor& before, const at::Tensor& now, double n, bool spare_rows,
-                                    std::uint64_t* compared) const {
-  if (before.sizes() != now.sizes()) return "another shape";
-  if (before.numel() == 0) return "";
-  at::Tensor differs, a, b;
+void KeptValues::compare_one(const at::Tensor& before, const at::Tensor& now, double n, bool spare_rows,
+                             bool spare_others, Comparison* out) const {
+  if (before.sizes() != now.sizes()) {
+    out->why = "another shape";
+    return;
+  }
+  if (before.numel() == 0) return;
+  at::Tensor differs, counted, a, b;
   if (!is_float(before)) {
     a = before.is_sparse() ? before.coalesce().values() : before;
     b = now.is_sparse() ? now.coalesce().values() : now;
-    if (a.sizes() != b.sizes()) return "another sparse pattern";
-    differs = a.ne(b);
-    *compared += static_cast<std::uint64_t>(a.numel());
+    if (a.sizes() == b.sizes()) differs = a.ne(b);
+    counted = at::ones(a.sizes(), a.options().dtype(at::kBool));
   } else {
     a = real_numbers(before).to(at::kDouble);
     b = real_numbers(now).to(at::kDouble);
-    if (a.sizes() != b.sizes()) return "another sparse pattern";
-    const at::Tensor finite = at::isfinite(a);
-    *compared += static_cast<std::uint64_t>(finite.sum().item<std::int64_t>());
-    differs = at::logical_and(finite, a.ne(b));
-    if (!differs.any().item<bool>()) return "";
-    // The largest value of the row.
-    at::Tensor scale = at::where(finite, a, at::zeros({}, a.options())).abs();
-    if (a.dim() > 1) {
-      scale = scale.reshape({a.size(0), -1}).amax(1);
+    counted = at::isfinite(a);
+    if (a.sizes() == b.sizes()) differs = at::logical_and(counted, a.ne(b));
+  }
+  if (!differs.defined()) {
+    out->why = "another sparse pattern";
+    return;
+  }
+  if (is_float(before) && differs.any().item<bool>()) {
+    const at::Tensor sizes = at::where(counted, a, at::zeros({}, a.options())).abs();
+    const double epsilon = by_coarsest_ ? std::max(coarsest_, epsilon_of(before)) : epsilon_of(before);
+    at::Tensor scale;
+    if (a.dim() > 1) {  // the largest value of the row
       std::vector<std::int64_t> shape(static_cast<std::size_t>(a.dim()), 1);
       shape[0] = a.size(0);
-      scale = scale.reshape(shape);
-    } else {
-      scale = a.abs();  // each value is a row
+      scale = sizes.reshape({a.size(0), -1}).amax(1).reshape(shape);
+    } else {  // each value is a row; a zero is held against what is lost in rounding the largest
+      scale = at::maximum(sizes, sizes.amax() * epsilon);
     }
-    const double epsilon = by_coarsest_ ? std::max(coarsest_, epsilon_of(before)) : epsilon_of(before);
-    const double ulps = 8 * epsilon * std::sqrt(n);
-    const at::Tensor far = at::logical_or((a - b).abs().gt(scale * ulps), at::isfinite(b).logical_not());
+    const at::Tensor far = at::logical_or((a - b).abs().gt(scale * (8 * epsilon * std::sqrt(n))), at::isfinite(b).logical_not());
     differs = at::logical_and(differs, far);
   }
   const auto rows = a.dim() > 0 ? touched_.find(a.size(0)) : touched_.end();
-  if (spare_rows && rows != touched_.end() && !rows->second.empty()) {
-    const std::vector<std::int64_t> list(rows->second.begin(), rows->second.end());
-    differs = differs.index_fill(0, at::tensor(list, at::kLong), false);
+  const bool has_rows = rows != touched_.end() && !rows->second.empty();
+  if (!has_rows && spare_others) {
+    out->spared = out->spared || differs.any().item<bool>();
+    return;
   }
-  if (!differs.any().item<bool>()) return "";
+  if (has_rows && spare_rows) {
+    const at::Tensor list = at::tensor(std::vector<std::int64_t>(rows->second.begin(), rows->second.end()), at::kLong);
+    out->spared = out->spared || differs.index_select(0, list).any().item<bool>();
+    differs = differs.index_fill(0, list, false);
+    counted = counted.index_fill(0, list, false);
+  }
+  out->compared += static_cast<std::uint64_t>(counted.sum().item<std::int64_t>());
+  if (!differs.any().item<bool>()) return;
   const auto first = differs.flatten().to(at::kByte).argmax().item<std::int64_t>();
   const double was = a.flatten()[first].to(at::kDouble).item<double>(),
                is = b.flatten()[first].to(at::kDouble).item<double>();
   const auto many = differs.sum().item<std::int64_t>();
-  return figure(was) + " became " + figure(is) + (many > 1 ? ", and " + std::to_string(many - 1) + " more" : "");
+  out->why = figure(was) + " became " + figure(is) + (many > 1 ? ", and " + std::to_string(many - 1) + " more" : "");
 }
 
-std::string KeptValues::compare(const PlayedCall& call, std::uint64_t* compared) const {
+KeptValues::Comparison KeptValues::compare(const PlayedCall& call, bool of_spared) const {
+  Comparison out;
   const auto kept = values_.find(call.index);
-  if (kept == values_.end()) return "";
+  if (kept == values_.end()) return out;
   const std::vector<at::Tensor> now = told_by(call);
-  if (now.size() != kept->second.size()) return "another number of results";
-  for (std::size_t i = 0; i < now.size(); ++i) {
-    if (std::string why = compare_one(kept->second[i], now[i], most_values(call), true, compared); !why.empty())
-      return why;
+  if (now.size() != kept->second.size()) {
+    out.why = "another number of results";
+    return out;
   }
-  return "";
+  const std::size_t count = sites_.site_at.contains(call.index) ? std::min<std::size_t>(1, now.size()) : now.size();
+  for (std::size_t i = 0; i < count && out.why.empty(); ++i) {  // notes for backward may be of any form
+    if (!is_float(now[i]) && read_bad_.contains(call.index)) {
+      out.spared = true;
+      continue;
+    }
+    compare_one(kept->second[i], now[i], most_values(call), true, of_spared, &out);
+  }
+  return out;
 }
 
-std::string KeptValues::compare_outcome(std::size_t index, const at::Tensor& now, std::uint64_t* compared) const {
+KeptValues::Comparison KeptValues::compare_outcome(std::size_t index, const at::Tensor& now) const {
+  Comparison out;
   const auto kept = outcomes_.find(index);
-  if (kept == outcomes_.end() || !now.defined()) return "";
   // A gradient is a sum over the batch at most; what it was summed of was compared as it was made.
-  return compare_one(kept->second, now, static_cast<double>(std::max<std::int64_t>(now.numel(), 1)), false, compared);
+  if (kept != outcomes_.end() && now.defined())
+    compare_one(kept->second, now, static_cast<double>(std::max<std::int64_t>(now.numel(), 1)), false, false, &out);
+  return out;
 }
 
 }  // namespace finitude::replay

@@ -31,17 +31,24 @@ class KeptValues : public PlayObserver {
   bool after(const PlayedCall& call) override;
   void outcome(std::size_t index, const at::Tensor& tensor) override;
 
-  // Holds what a call of the changed step gave against what it gave before. Empty, or the first value that was
-  // finite, lies in no touched row and differs by more than 8 ulp x sqrt(n): n the most values that the call
-  // reads or gives, ulp that of the largest value of the row, in the format of the unchanged step.
-  std::string compare(const PlayedCall& call, std::uint64_t* compared) const;
-  // The same for a result of the step, of which no row is left out.
-  std::string compare_outcome(std::size_t index, const at::Tensor& now, std::uint64_t* compared) const;
+  struct Comparison {
+    std::string why;             // the first value that differs and may not
+    std::uint64_t compared = 0;  // values that were finite and may not differ
+    bool spared = false;         // others differ: what is made of them may differ too
+  };
+  // Holds what a call of the changed step gave against what it gave before. What was finite and lies in no touched
+  // row may not differ by more than 8 ulp x sqrt(n): n the most values that the call reads or gives, ulp that of
+  // the largest value of the row, in the format of the unchanged step. Spared are touched rows, truth values and
+  // indices made of values that were not finite, and, where the call reads what was spared (of_spared), tensors
+  // without these rows: sums over them.
+  Comparison compare(const PlayedCall& call, bool of_spared) const;
+  // The same for a result of the step.
+  Comparison compare_outcome(std::size_t index, const at::Tensor& now) const;
 
  private:
   void note_rows(const at::Tensor& tensor);
-  std::string compare_one(const at::Tensor& before, const at::Tensor& now, double n, bool spare_rows,
-                          std::uint64_t* compared) const;
+  void compare_one(const at::Tensor& before, const at::Tensor& now, double n, bool spare_rows, bool spare_others,
+                   Comparison* out) const;
 
   const EditSites& sites_;
   const std::size_t max_bytes_;
@@ -49,6 +56,7 @@ class KeptValues : public PlayObserver {
   double coarsest_ = 0;  // its distance from 1 to the next number
   std::size_t bytes_ = 0;
   std::map<std::size_t, std::vector<at::Tensor>> values_;  // by entry
+  std::set<std::size_t> read_bad_;                         // entries that read values that are not finite
   std::map<std::size_t, at::Tensor> outcomes_;
   std::map<std::int64_t, std::set<std::int64_t>> touched_;  // number of rows -> those
 };

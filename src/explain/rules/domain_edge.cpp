@@ -36,8 +36,6 @@ std::string edge_fix(const std::string& node) {
   return "keep the argument away from the edge with an epsilon or a clamp";
 }
 
-constexpr double kMargin = 1e-6;  // from an edge that is not 0
-
 std::string lowered(std::string name) {
   for (char& c : name) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
   return name;
@@ -67,7 +65,7 @@ std::optional<Finding> value_at_edge(const Scene& s) {
   if (edge->at == 0)
     edits.above("self", 0);
   else
-    edits.between("self", -1 + kMargin, 1 - kMargin);
+    edits.inside("self", -1, 1);
   edits.left_out().into(result);
   return result;
 }
@@ -109,7 +107,7 @@ class DomainEdge : public Rule {
     probe.conclude(result, known);
     Edits edits(s);
     if (one_of(node, {"Sqrt", "Pow"})) edits.above("self", 0);
-    if (one_of(node, {"Acos", "Asin", "Atanh", "Erfinv"})) edits.between("self", -1 + kMargin, 1 - kMargin);
+    if (one_of(node, {"Acos", "Asin", "Atanh", "Erfinv"})) edits.inside("self", -1, 1);
     edits.left_out().into(result);
     return result;
   }

@@ -39,7 +39,8 @@ class ExpOverflow : public Rule {
     probe.without_rows();
     probe.conclude(result, true);
     // What is computed of it next may need room as well: a sum, a product.
-    Edits(s).at_most("self", std::floor(edge) - 1).at_most("self", std::floor(edge / 2)).at_most("self", std::floor(edge / 4)).into(result);
+    const double inside = std::floor(edge * 10) / 10 < edge ? std::floor(edge * 10) / 10 : edge - 0.1;
+    Edits(s).at_most("self", inside).at_most("self", std::floor(edge / 2)).at_most("self", std::floor(edge / 4)).into(result);
     return result;
   }
 };

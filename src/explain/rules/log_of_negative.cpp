@@ -65,9 +65,9 @@ class LogOfNegative : public Rule {
     probe.without_rows();
     probe.conclude(result, true);
     if (domain->high <= 1)
-      Edits(s).between(arg, 1e-6, 1 - 1e-6).into(result);
+      Edits(s).inside(arg, 0, 1).into(result);
     else
-      Edits(s).at_least(arg, domain->low + 1e-6).above(arg, domain->low).into(result);
+      Edits(s).inside(arg, domain->low, INFINITY).above(arg, domain->low).into(result);
     return result;
   }
 };

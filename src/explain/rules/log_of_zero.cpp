@@ -8,8 +8,6 @@
 namespace finitude::explain {
 namespace {
 
-constexpr double kMargin = 1e-6;  // from an edge that is not 0
-
 // How the zero came about, for the reader; the split against `underflow` is that rule's business.
 std::string how(const Scene& s, const Point& point) {
   if (!point.operand.tensor) return {};
@@ -104,11 +102,9 @@ class LogOfZero : public Rule {
     probe.conclude(result, true);
     Edits edits(s);
     if (point->edge > 0)
-      edits.between(point->arg, kMargin, 1 - kMargin);
-    else if (point->edge < 0)
-      edits.at_least(point->arg, -1 + kMargin);
+      edits.inside(point->arg, 0, 1);
     else
-      edits.above(point->arg, 0);
+      edits.above(point->arg, point->edge);
     edits.left_out().into(result);
     return result;
   }

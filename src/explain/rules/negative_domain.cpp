@@ -80,10 +80,8 @@ class NegativeDomain : public Rule {
     Edits edits(s);
     if (domain->low == 0)
       edits.above("self", 0);  // at 0 itself the derivative is infinite
-    else if (std::isfinite(domain->high))
-      edits.between("self", domain->low + 1e-6, domain->high - 1e-6);
     else
-      edits.at_least("self", domain->low + 1e-6);
+      edits.inside("self", domain->low, domain->high);
     edits.left_out().into(result);
     return result;
   }
