@@ -144,9 +144,7 @@ def end(session, optimizer, pending):
     if why is None and (ruined := pending["ledger"].ruined()):
         why = f"the step writes {', '.join(ruined[:3])} in place, and its first run had left it non-finite"
     lost = pending["ledger"].put_back()
-    pending["others"].put_back()
     session.holds.release()  # of the optimizers whose steps are applied; the policy holds anew what is this one's
-    session.holds.hold([sharing for o in pending["left_out"] for sharing in discover.sharing(o)])
     if pending["vote"] is not None and (parted := pending["vote"].come_back(why or "")):
         why = parted
     if why is not None:
