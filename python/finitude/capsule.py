@@ -125,7 +125,10 @@ def _source_of(file, line):
 
 def _without_sources(value):
     if isinstance(value, dict):
-        return {k: _without_sources(v) for k, v in value.items() if k not in ("source", "file", "saved")}
+        kept = {k: _without_sources(v) for k, v in value.items() if k not in ("source", "file", "saved", "diff")}
+        if isinstance(kept.get("outcome"), str):
+            kept["outcome"] = kept["outcome"].partition(":")[0]  # what follows may show a value and its line
+        return kept
     return [_without_sources(v) for v in value] if isinstance(value, list) else value
 
 
