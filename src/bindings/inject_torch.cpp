@@ -72,8 +72,10 @@ bool can_hold(const c10::TensorImpl& impl) {
           at::isComplexType(c10::typeMetaToScalarType(impl.dtype())));
 }
 
-// Constants that a kernel lays down before it computes: what it makes of them is its own work.
-bool lays_down(std::string_view name) { return name == "aten::fill_" || name == "aten::zero_"; }
+// What a kernel lays down before it computes, as addmm does the bias: what it makes of that is its own work.
+bool lays_down(std::string_view name) {
+  return name == "aten::fill_" || name == "aten::zero_" || name == "aten::copy_";
+}
 
 std::uint64_t furthest_step() {
   std::uint64_t most = 0;
