@@ -113,7 +113,6 @@ Tracer::PhaseGuard::~PhaseGuard() { thread_phase() = before; }
 void Tracer::start(const Places* places) {
   if (on()) return;
   places_ = places;
-  nodes_tell_backward_ = places != nullptr && places->nodes_tell_backward;
   sink_.start();
   handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&Tracer::on_start, &Tracer::on_end)
                                       .needsInputs(true)
@@ -235,7 +234,6 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   const auto innermost = [](const std::vector<record::OpId>& some) { return !some.empty() && open_ops.back() == some.back(); };
   const bool top = open_ops.empty() || innermost(open_nodes) || innermost(open_functions);
   std::uint32_t stack = record::kNone;
-  if (is_node && open_nodes.empty() && nodes_tell_backward_) set_backward_stack();
   if (top && !is_node) {
     stack = intern_stack();
     if (!open_nodes.empty() && stack == backward_stack_) stack = record::kNone;
