@@ -26,7 +26,7 @@ def test_a_section_has_words_and_a_case_or_says_that_there_is_none(name):
     section = SECTIONS[name]
     box = causes_page.BOX.search(section)
     words = section[: box.start()] if box else section
-    assert len(re.findall(r"[.:;] ", words + " ")) >= 2, "two sentences at least"
+    assert len(re.findall(r"[.:;]\s", words)) >= 2, "two sentences at least"
     if box is None:
         assert "No case of the zoo ends in this class." in section
         return
@@ -37,7 +37,8 @@ def test_a_section_has_words_and_a_case_or_says_that_there_is_none(name):
 
 
 def test_where_a_case_shows_a_class_the_page_does_not_say_that_there_is_none():
-    first = {json.loads(p.read_text()).get("cause", [""])[0] for p in (ROOT / "zoo" / "positive").glob("*/expected.json")}
+    accepted = [json.loads(p.read_text()).get("cause", []) for p in (ROOT / "zoo" / "positive").glob("*/expected.json")]
+    first = {causes[0] for causes in accepted if len(causes) == 1}
     without = {name for name, section in SECTIONS.items() if not causes_page.BOX.search(section)}
     assert not (without & first)
 

@@ -10,6 +10,7 @@ os.environ["OMP_NUM_THREADS"] = "1"      # before torch is imported
 import json
 import pathlib
 import re
+import shutil
 import sys
 import tempfile
 
@@ -55,8 +56,11 @@ def main(wanted):
     by_class = {name: match.group(2) for name, part in sections(text).items() if (match := BOX.search(part))}
     chosen = {c: slug for c, slug in by_class.items() if not wanted or c in wanted}
     known = {case.slug: case for case in cases.load()}
-    with tempfile.TemporaryDirectory() as folder:
+    folder = tempfile.mkdtemp()  # no TemporaryDirectory: a forked case would remove it as it ends
+    try:
         reports = run([known[slug] for slug in chosen.values()], folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     wrong = 0
     for name, slug in chosen.items():
         report = reports.get(slug)

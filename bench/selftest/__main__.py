@@ -16,6 +16,7 @@ import platform
 import random
 import shutil
 import sys
+import shutil
 import tempfile
 
 from . import forked
@@ -107,12 +108,15 @@ def main(argv=None):
     forked.import_once()
     rows, all_results = [], []
     programs = [s for s in PROGRAMS if options.program in s.stem]
-    with tempfile.TemporaryDirectory() as folder:
+    folder = tempfile.mkdtemp()  # no TemporaryDirectory: a forked program would remove it as it ends
+    try:
         for script in programs:
             results, harmless, offered = tried(script, options.places // len(programs), options.seed, os.path.join(folder, script.stem))
             rows.append(row(script.stem, results, harmless, offered))
             all_results += results
             print(rows[-1], *(f"    {told(r)}" for r in results if r["verdict"] != "found"), sep="\n", flush=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(all_results, indent=1) + "\n")
     text = page(rows, all_results, options)
