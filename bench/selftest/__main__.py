@@ -16,7 +16,6 @@ import platform
 import random
 import shutil
 import sys
-import shutil
 import tempfile
 
 from . import forked
