@@ -20,9 +20,12 @@ def differences(put, alarm):
         told["step"] = (min(steps, default=None), alarm["step"])
     pairs = {"phase": (put["phase"], birth["phase"])}
     if put["phase"] == "state":
+        if birth["phase"] == "memory":  # finite when the last step ended, and no operation wrote it since: that is what was done
+            del pairs["phase"]
         pairs["tensor"] = (put["name"], birth.get("name") or alarm["sink"]["name"])
     else:
-        pairs["op"] = (put["op"], birth["op"])
+        if put["phase"] != "data" or birth["op"]:  # of data a report names the line that made it or took it in
+            pairs["op"] = (put["op"], birth["op"])
         if put["line"]:
             pairs["line"] = (f"{put['file']}:{put['line']}", f"{birth['file']}:{birth['line']}")
         if put["phase"] in ("forward", "backward"):
