@@ -46,22 +46,6 @@ bool has_rows_of_output(const Operand& operand, const record::TensorUse& output)
          operand.tensor->shape[0] == output.shape[0];
 }
 
-// torch.nn.utils.weight_norm: v * (g / norm of v) in one op, which gives the norms as its second output.
-std::optional<Finding> weight_norm(const Scene& s) {
-  if (plain_name(s.first->name) != "_weight_norm_interface" || s.first->outputs.size() < 2) return std::nullopt;
-  const record::TensorUse& norms = s.first->outputs[1];
-  if (norms.health.zero == 0) return std::nullopt;
-  Finding result = finding(s, "division-by-zero", kScorePoint,
-                           "0 / 0: the norm of a zero vector (" + std::to_string(norms.health.zero) + " of " +
-                               std::to_string(norms.health.numel) + " vectors of the weight are zero)" + hidden_by(s),
-                           "keep the direction of a normalised weight away from zero: initialise v otherwise, or add an epsilon to its norm");
-  Probe probe(s, s.culprit);
-  probe.in_float64(false);
-  probe.zeros_replaced("v");
-  probe.conclude(result, true);
-  return result;
-}
-
 class DivisionByZero : public Rule {
  public:
   const char* name() const override { return "division-by-zero"; }
@@ -69,7 +53,6 @@ class DivisionByZero : public Rule {
   std::optional<Finding> judge(const Evidence& evidence) const override {
     const Scene s(evidence);
     if (!s.first || !bad_output(*s.first)) return std::nullopt;
-    if (auto found = weight_norm(s)) return found;
     // In backward of a finite forward value, a zero denominator is a derivative at an edge (domain-edge)
     // unless the forward op was itself a division.
     if (s.backward && s.culprit == s.birth.op && s.node && is_builtin_node(*s.node) &&
