@@ -36,8 +36,9 @@ class Linker {
     WireReader in(raw_.events);
     for (std::uint64_t number = 1; !in.at_end() && in.ok(); ++number) event(in, number);
     if (!in.ok()) gap("its events are damaged");
+    keep_threads_of_outcomes();
     for (const Call& call : calls_) {
-      if (!call.ended) {
+      if (!call.ended && kept_threads_.contains(call.thread)) {
         gap("a call did not end: " + raw_.operators[call.op].name.name);
         break;
       }
@@ -171,6 +172,39 @@ class Linker {
     return std::find(list.begin(), list.end(), id) != list.end();
   }
 
+  // Threads that compute something of their own (a loader, another model) were recorded with the step, each in the middle of
+  // what it did. Kept are those that lead to an outcome, by memory that they made or wrote; without outcomes, all.
+  void keep_threads_of_outcomes() {
+    std::unordered_map<std::uint64_t, std::unordered_set<StorageId>> touched;  // by thread
+    std::unordered_map<StorageId, std::unordered_set<std::uint64_t>> writers;
+    for (const Call& call : calls_) {
+      auto& own = touched[call.thread];
+      const auto touch = [&](const TensorRef& t) { own.insert(t.storage); };
+      for_each_tensor(call.args, touch);
+      for_each_tensor(call.results, touch);
+      for (const auto* theirs : {&call.produced, &call.written}) {
+        for (const StorageId id : *theirs) writers[id].insert(call.thread);
+      }
+    }
+    std::vector<std::uint64_t> found;
+    const auto keep = [&](StorageId id) {
+      const auto it = writers.find(id);
+      if (it == writers.end()) return;
+      for (const std::uint64_t thread : it->second) {
+        if (kept_threads_.insert(thread).second) found.push_back(thread);
+      }
+    };
+    for (const Outcome& outcome : raw_.outcomes) for_each_tensor(outcome.value, [&](const TensorRef& t) { keep(t.storage); });
+    if (found.empty()) {
+      for (const auto& [thread, storages] : touched) kept_threads_.insert(thread);
+    }
+    while (!found.empty()) {
+      const std::uint64_t thread = found.back();
+      found.pop_back();
+      for (const StorageId id : touched[thread]) keep(id);
+    }
+  }
+
   Tape finish() {
     Tape tape;
     tape.settings = std::move(raw_.settings);
@@ -188,6 +222,7 @@ class Linker {
         continue;
       }
       Call& call = calls_[place.call];
+      if (!kept_threads_.contains(call.thread)) continue;
       const auto [op, is_new] = ops.try_emplace(call.op, static_cast<std::uint32_t>(tape.operators.size()));
       if (is_new) tape.operators.push_back(raw_.operators[call.op].name);
       Entry entry;
@@ -273,6 +308,7 @@ class Linker {
   std::unordered_map<std::uint64_t, std::vector<std::size_t>> open_;  // by thread
   std::unordered_map<std::uint64_t, std::size_t> by_start_;
   std::unordered_set<StorageId> made_;  // by a kept call
+  std::unordered_set<std::uint64_t> kept_threads_;
   std::unordered_map<std::uint32_t, std::uint32_t> places_used_;
 };
 

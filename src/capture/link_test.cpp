@@ -168,6 +168,27 @@ TEST(Link, ThreadsDoNotMix) {
   EXPECT_EQ(names(link(std::move(b.raw))), (Names{"mul", "mul"}));
 }
 
+TEST(Link, ThreadsThatLeadToNoOutcomeAreLeftOut) {
+  RawBuilder b;
+  const auto mul = b.op("mul"), load = b.op("load"), other = b.op("other");
+  const StorageId w = b.storage(8, "abcdefgh");  // both models read it
+  const auto loading = b.start(load, {}, 2);
+  const StorageId x = b.storage(8);
+  b.end(loading, {tensor_value(x, {2})});
+  const auto alone = b.start(other, {tensor_value(w, {2})}, 3);
+  const StorageId z = b.storage(8);
+  b.end(alone, {tensor_value(z, {2})});
+  b.start(other, {tensor_value(z, {2})}, 3);  // in the middle of it when the recorder stopped
+  const auto start = b.start(mul, {tensor_value(x, {2}), tensor_value(w, {2})});
+  const StorageId y = b.storage(8);
+  b.end(start, {tensor_value(y, {2})});
+  b.raw.outcomes.push_back({"loss", "loss", tensor_value(y, {2}), 5});
+  const Tape tape = link(std::move(b.raw));
+  EXPECT_EQ(names(tape), (Names{"load", "mul"}));
+  EXPECT_EQ(tape.storages.size(), 3u);
+  EXPECT_TRUE(tape.gaps.empty());
+}
+
 TEST(Link, WhatIsMissingIsTold) {
   RawBuilder b;
   const auto mul = b.op("aten::mul");
