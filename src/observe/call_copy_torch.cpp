@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -53,17 +54,26 @@ at::Tensor raw_copy(const at::Tensor& t, const TensorView& v) {
   return copy;
 }
 
+// All the digits that tell this number from others, and no more, as Python prints it: 1e-08, 0.1, 2.0.
+std::string digits(double number) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, number).ptr;
+  std::string out(text, end);
+  if (std::isfinite(number) && out.find_first_of(".e") == std::string::npos) out += ".0";
+  return out;
+}
+
 }  // namespace
 
 void free_spare_copies() noexcept { spare_blocks().clear(); }
 
 std::string text_of(const c10::IValue& v, std::optional<double>* number) {
-  if (v.isDouble()) { *number = v.toDouble(); return std::to_string(v.toDouble()); }
+  if (v.isDouble()) { *number = v.toDouble(); return digits(v.toDouble()); }
   if (v.isInt()) { *number = static_cast<double>(v.toInt()); return std::to_string(v.toInt()); }
   if (v.isBool()) return v.toBool() ? "True" : "False";
   if (v.isScalar()) {
     const c10::Scalar s = v.toScalar();
-    if (s.isFloatingPoint()) { *number = s.toDouble(); return std::to_string(s.toDouble()); }
+    if (s.isFloatingPoint()) { *number = s.toDouble(); return digits(s.toDouble()); }
     if (s.isIntegral(true)) { *number = static_cast<double>(s.toLong()); return std::to_string(s.toLong()); }
     return "complex";
   }
@@ -78,7 +88,7 @@ std::string text_of(const c10::IValue& v, std::optional<double>* number) {
   if (v.isDoubleList()) {
     std::string out = "[";
     for (double d : v.toDoubleVector()) {
-      out += (out.size() > 1 ? ", " : "") + std::to_string(d);
+      out += (out.size() > 1 ? ", " : "") + digits(d);
       if (!std::isfinite(d)) *number = d;  // a list with a non-finite member: intent, or a bad hyper-parameter
     }
     return out + "]";

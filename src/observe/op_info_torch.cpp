@@ -9,6 +9,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "record/allocating_ops.h"
+
 namespace finitude::observe {
 namespace {
 
@@ -19,11 +21,6 @@ bool is_range(std::string_view name) {
     if (name.starts_with(prefix)) return true;
   }
   return false;
-}
-
-bool allocates(std::string_view name) {
-  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty") || name == "aten::resize_" ||
-         name == "aten::_efficientzerotensor_unused";
 }
 
 // In-place ops whose result does not depend on what the destination held.
@@ -38,6 +35,9 @@ bool fills(std::string_view name) {
 void fill_from_schema(const c10::OperatorName& op, OpInfo* info) {
   const auto handle = c10::Dispatcher::singleton().findSchema(op);
   if (!handle) return;
+  info->composite = info->name.starts_with("aten::") && !handle->hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+                    (handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+                     handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd));
   const c10::FunctionSchema& schema = handle->schema();
   bool inplace_view = false;
   for (at::Tag tag : handle->getTags()) {
@@ -86,7 +86,7 @@ const OpInfo& op_info(const at::RecordFunction& fn) {
   slot = std::make_unique<OpInfo>();
   slot->is_op = true;
   slot->name = op->name;
-  slot->allocates = allocates(op->name);
+  slot->allocates = record::allocates(op->name);
   slot->from_host = op->name == "aten::lift_fresh";
   slot->transparent = op->name.starts_with("profiler::") || op->name.starts_with("aten::is_");
   fill_from_schema(*op, slot.get());

@@ -3,6 +3,7 @@
 
 #include <ATen/record_function.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@ struct OpInfo {
   bool may_view = false;           // outputs may alias inputs unwritten
   bool allocates = false;
   bool random = false;
+  bool composite = false;          // one kernel for all devices: it computes by calling other operators
+  // Learned: what it writes is written by operators inside of it.
+  mutable std::atomic<bool> by_parts{false};
   bool from_host = false;          // hands over memory that host code filled (torch.tensor)
 };
 

@@ -68,6 +68,10 @@ sense::Health Written::health_now() const noexcept {
   return sense::full_scan_strided(data, sizes.data(), strides.data(), static_cast<int>(sizes.size()), dtype);
 }
 
+KnownHealth::Region Written::region() const noexcept {
+  return {input.memory, data, input.use.begin, input.use.end, dtype};
+}
+
 Written written_by(const c10::TensorImpl& impl, const record::SeenTensor& seen) {
   TensorView v;
   view_of(impl, &v);

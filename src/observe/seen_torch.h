@@ -43,6 +43,7 @@ struct Written {
   sense::DType dtype = sense::DType::kOther;
 
   sense::Health health_now() const noexcept;
+  KnownHealth::Region region() const noexcept;
 };
 
 Written written_by(const c10::TensorImpl& impl, const record::SeenTensor& seen);

@@ -1,15 +1,15 @@
 #include "observe/tracer_torch.h"
 
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/variable.h>
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
 
 #include "observe/call_copy_torch.h"
 #include "observe/effort.h"
+#include "observe/made_nodes_torch.h"
+#include "observe/nested_writes.h"
 #include "observe/op_info_torch.h"
+#include "observe/surely_finite.h"
 
 namespace finitude::observe {
 namespace {
@@ -20,6 +20,7 @@ constexpr std::size_t kMaxCaptures = 512;
 
 // What this thread is inside of, as ids of the trace of `open_generation`.
 thread_local std::vector<record::OpId> open_ops;
+thread_local NestedWrites nested_writes;                 // of open_ops
 thread_local std::vector<record::OpId> open_nodes;
 thread_local std::vector<record::OpId> open_functions;   // that may run the program's own Python code
 thread_local std::uint64_t open_generation = 0;
@@ -29,8 +30,6 @@ struct InsideGuard {
   InsideGuard() { inside = true; }
   ~InsideGuard() { inside = false; }
 };
-
-std::uint64_t node_key(std::uint64_t thread, std::uint64_t sequence) { return (thread << 48) ^ sequence; }
 
 bool mask_like(const sense::Health& h) {
   return h.nan == 0 && (h.finite() == 0 || h.min == h.max || h.finite() == h.zero);
@@ -73,11 +72,6 @@ struct Recalled {
   std::optional<WeakTensor> weakly;  // nothing: the op may change it, and has left a copy
 };
 
-struct Span {
-  const void* memory = nullptr;
-  std::int64_t begin = 0, end = 0;
-};
-
 struct Tracer::Context : at::ObserverContext {
   record::EventSink::Token token;
   const OpInfo* info = nullptr;
@@ -113,6 +107,7 @@ Tracer::PhaseGuard::~PhaseGuard() { thread_phase() = before; }
 void Tracer::start(const Places* places) {
   if (on()) return;
   places_ = places;
+  nodes_tell_backward_ = places != nullptr && places->nodes_tell_backward;
   sink_.start();
   handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&Tracer::on_start, &Tracer::on_end)
                                       .needsInputs(true)
@@ -227,6 +222,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   }
   if (const std::uint64_t generation = sink_.generation(); open_generation != generation) {
     open_ops.clear();
+    nested_writes.clear();
     open_nodes.clear();
     open_functions.clear();
     open_generation = generation;
@@ -234,6 +230,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   const auto innermost = [](const std::vector<record::OpId>& some) { return !some.empty() && open_ops.back() == some.back(); };
   const bool top = open_ops.empty() || innermost(open_nodes) || innermost(open_functions);
   std::uint32_t stack = record::kNone;
+  if (is_node && open_nodes.empty() && nodes_tell_backward_) set_backward_stack();
   if (top && !is_node) {
     stack = intern_stack();
     if (!open_nodes.empty() && stack == backward_stack_) stack = record::kNone;
@@ -255,9 +252,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     if (!says_what_it_writes) return true;
     return !changing.empty() && std::find(changing.begin(), changing.end(), memory_of(t)) != changing.end();
   };
-  if (info.is_op && !info.allocates && !info.from_host && !is_node && !moves) {
-    context->call.emplace(inputs, [&](std::size_t, const at::Tensor& t) { return changes(t); });
-  }
+  const bool by_parts = info.by_parts.load(std::memory_order_relaxed);
 
   Eye eye(known_, open_generation);
   record::BeginOp begun;
@@ -292,7 +287,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     seen.use.written = arg < 64 && ((info.writes >> arg) & 1) != 0;
     context->inputs_nan |= seen.use.health.nan != 0;
     if (seen.use.written && seen.memory != nullptr) {
-      known_.written(seen.memory, seen.use.begin, seen.use.end);
+      if (!by_parts) known_.written(seen.memory, seen.use.begin, seen.use.end);  // else each part does it
       context->written.push_back(written_by(impl, seen));
     } else if (!says_what_it_writes && seen.memory != nullptr) {
       context->in_doubt.push_back({seen.memory, seen.use.begin, seen.use.end});
@@ -312,6 +307,12 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
       op.scalars.push_back(std::move(scalar));
     }
   }
+  // What an operator is about to overwrite is copied, unless its parts do that or nothing bad can come of it. The ranges for
+  // that are those of an earlier look; nobody writes unseen between the operators of an optimizer.
+  if (info.is_op && !info.allocates && !info.from_host && !by_parts && !is_node && !moves &&
+      (info.writes == 0 || op.phase != record::Phase::kOptimizer || !surely_finite(info.name, begun.inputs, op.scalars))) {
+    context->call.emplace(inputs, [&](std::size_t, const at::Tensor& t) { return changes(t); });
+  }
   if (is_node) {
     begun.of_node = node_key(fn.forwardThreadId(), static_cast<std::uint64_t>(fn.seqNr()));
   } else if (!info.is_op && fn.seqNr() >= 0) {
@@ -322,6 +323,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   context->token = sink_.begin(std::move(begun));
   if (!context->token || context->token.generation != open_generation) return nullptr;
   open_ops.push_back(context->token.op);
+  nested_writes.begin();
   if (is_node) open_nodes.push_back(context->token.op);
   else if (!says_what_it_writes) open_functions.push_back(context->token.op);
   return context;
@@ -354,15 +356,25 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
     while (!open_ops.empty() && open_ops.back() >= id) open_ops.pop_back();
     while (!open_nodes.empty() && open_nodes.back() >= id) open_nodes.pop_back();
     while (!open_functions.empty() && open_functions.back() >= id) open_functions.pop_back();
+    nested_writes.end(open_ops.size() + 1);  // this one is innermost
   }
   const OpInfo& info = *context->info;
   // What lies in full traces is not held, so that its address may be used again: nothing is known of it. Nor is it of
   // fresh memory, which host code may fill unseen (torch.tensor).
-  Eye eye(known_, sink_.full() || info.allocates ? 0 : context->token.generation);
+  const std::uint64_t remembers = sink_.full() || info.allocates ? 0 : context->token.generation;
+  Eye eye(known_, remembers);
   const bool moves = info.is_op && info.may_view && info.writes == 0 && !info.from_host;
-  for (const Written& w : context->written) {  // once more: ops inside of this one may have looked meanwhile
-    known_.written(w.input.memory, w.input.use.begin, w.input.use.end);
+  bool by_parts = info.composite && !context->written.empty();
+  for (const Written& w : context->written) {
+    const Span span{w.input.memory, w.input.use.begin, w.input.use.end};
+    const bool by_part = info.composite && nested_writes.has(span);
+    by_parts &= by_part;
+    nested_writes.wrote(span);
+    // Once more: ops inside of this one may have looked meanwhile. A composite one leaves the last word to them.
+    if (!by_part) known_.written(span.memory, span.begin, span.end);
   }
+  if (info.composite && !context->written.empty()) info.by_parts.store(by_parts, std::memory_order_relaxed);
+  nested_writes.end(open_ops.size());
   for (const Span& span : context->in_doubt) known_.written(span.memory, span.begin, span.end);
   bool all_views = info.may_view, any = false, bad = false;
   record::EndOp ended;
@@ -370,7 +382,7 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   const auto add = [&](const at::Tensor& t) {
     if (!t.defined()) return;
     const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
-    record::SeenTensor seen = eye.see(impl, moves ? Look::kKnown : Look::kFresh);
+    record::SeenTensor seen = eye.see(impl, moves || info.composite ? Look::kKnown : Look::kFresh);
     if (index < info.returns.size()) seen.use.arg = info.returns[index];
     if (seen.memory != nullptr) {
       any = true;
@@ -379,10 +391,7 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
       for (const void* memory : context->input_memory) known |= memory == seen.memory;
       all_views &= known;
     }
-    if (const auto* meta = torch::autograd::impl::get_autograd_meta(t); meta != nullptr && meta->grad_fn_) {
-      const auto* node = meta->grad_fn_.get();
-      ended.makes.push_back(node_key(node->thread_id(), node->sequence_nr()));
-    }
+    add_made_nodes(t, !context->written.empty(), &ended.makes);
     ended.outputs.push_back(std::move(seen));
   };
   if (!context->is_node) {
@@ -400,7 +409,8 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
       listed |= out.memory == w.input.memory && out.use.begin == use.begin && out.use.end == use.end;
     }
     if (listed || w.dtype == sense::DType::kOther) continue;
-    use.health = w.health_now();
+    const bool looked = info.composite && use.dense && remembers != 0 && known_.find(remembers, w.region(), &use.health);
+    if (!looked) use.health = w.health_now();
     use.first_bad = -1;
     bad |= !use.health.ok();
     ended.outputs.push_back(std::move(w.input));

@@ -25,6 +25,8 @@ struct Places {
   // Equal bytes, within one trace: the same place. False: no place can be told.
   bool (*key)(std::string* bytes);
   bool (*tell)(std::vector<record::Frame>* frames, std::string* module);
+  // Nobody calls set_backward_stack(): where backward was called from is where its first node runs.
+  bool nodes_tell_backward = false;
 };
 
 // One per process, leaked on purpose: callbacks may outlive main. Costs nothing while off (no callback is installed).
@@ -76,6 +78,7 @@ class Tracer {
   record::EventSink sink_;
   KnownHealth known_;
   std::atomic<const Places*> places_ = nullptr;
+  std::atomic<bool> nodes_tell_backward_ = false;
   std::atomic<std::uint32_t> backward_stack_ = record::kNone, micro_batch_ = 0;
   at::CallbackHandle handle_ = 0;      // of start() and stop(), which one thread calls
 
