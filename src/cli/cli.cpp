@@ -24,9 +24,10 @@ constexpr const char* kAbout =
     "  {} list finitude-runs\n"
     "  {} report finitude-runs/RUN/report.json\n"
     "  {} report report.json --html report.html    the same as one page\n"
-    "  {} dump report.json | head                  the ops of a step run with --level trace\n";
+    "  {} dump report.json | head                  the ops of a step run with --level trace\n"
+    "  {} diff a.json b.json                       where two such steps part\n";
 constexpr const char* kExits =
-    "Exit codes: 0 done, 2 usage, 3 the input is unreadable or corrupt, 4 it cannot be done here.\n"
+    "Exit codes: 0 done, 1 what diff compares parts, 2 usage, 3 the input is unreadable or corrupt, 4 it cannot be done here.\n"
     "What a report says is never an exit code: a report of an alarm is shown with 0.";
 
 std::string with_program(std::string text, const std::string& program) {
@@ -66,6 +67,7 @@ int usage(const Console& console, const std::string& program, const std::string&
 
 struct Words {
   ReportWords report;
+  DiffWords diff;
   std::string dump_file, folder;
   bool no_colour = false;
 };
@@ -83,7 +85,12 @@ void describe(CLI::App& app, Words& words) {
                    "a report made with --level trace, or a file of JSON lines to check");
   CLI::App* list = app.add_subcommand("list", "list the reports below a folder of runs, newest first");
   list->add_option("DIR", words.folder, "the folder that --runs named")->default_val("finitude-runs");
-  for (CLI::App* command : {report, dump, list}) command->allow_extras();
+  CLI::App* diff = app.add_subcommand("diff", "say where two traced steps part, and why");
+  diff->add_option("A", words.diff.a, "a report made with --level trace, or a run's folder with one");
+  diff->add_option("B", words.diff.b, "the other");
+  diff->add_flag("--json", words.diff.json, "the whole outcome as JSON");
+  diff->add_flag("--no-colour,--no-color", words.no_colour, "no colours, also on a terminal");
+  for (CLI::App* command : {report, dump, list, diff}) command->allow_extras();
 }
 
 int command(const CLI::App& chosen, const Words& words, Console console, const std::string& program) {
@@ -95,12 +102,17 @@ int command(const CLI::App& chosen, const Words& words, Console console, const s
     });
     if (option != extra.end())
       return usage(console, program, name + " has no option " + *option + meant(*option, options_of(chosen)));
-    return usage(console, program, name + " takes one path; " + extra[0] + " is one too many");
+    return usage(console, program,
+                 name + (name == "diff" ? " takes two paths; " : " takes one path; ") + extra[0] + " is one too many");
   }
   if (name == "list") return list_command(words.folder, console);
+  if (words.no_colour) console.screen.colour = false;
+  if (name == "diff") {
+    if (words.diff.b.empty()) return usage(console, program, "diff needs the two files to compare, A and B");
+    return diff_command(words.diff, console);
+  }
   const std::string& file = name == "report" ? words.report.file : words.dump_file;
   if (file.empty()) return usage(console, program, name + " needs the FILE to read");
-  if (words.no_colour) console.screen.colour = false;
   return name == "report" ? report_command(words.report, console) : dump_command(file, console);
 }
 

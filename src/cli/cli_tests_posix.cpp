@@ -9,6 +9,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "capture/tape_file.h"
+#include "capture/testing.h"
 #include "cli/nearest.h"
 #include "show/sample_reports.h"
 
@@ -83,7 +85,9 @@ TEST(Usage, ErrorsNameWhatWasMeant) {
            {{"report", "--htm=x", "f"}, "report has no option --htm=x; did you mean --html?"},
            {{"report", "f", "--jsn"}, "did you mean --json?"},
            {{"--verzion"}, "did you mean --version?"},
-           {{"zebra"}, "no command zebra; there is report, dump, list"},
+           {{"zebra"}, "no command zebra; there is report, dump, list, diff"},
+           {{"diff", "a"}, "diff needs the two files to compare"},
+           {{"diff", "a", "b", "c"}, "diff takes two paths; c is one too many"},
            {{"report"}, "report needs the FILE to read"},
            {{"dump", "a", "b"}, "dump takes one path; b is one too many"},
            {{"report", "f", "--html"}, "--html"}}) {
@@ -163,6 +167,35 @@ TEST_F(Folder, DumpOfJsonLines) {
   EXPECT_EQ(bad.code, kUnreadable);
   EXPECT_THAT(bad.err, HasSubstr("line 2"));
   EXPECT_EQ(ran({"dump", put("no.jsonl", "{\"op\":1}\n[2]\n")}).code, kUnreadable);
+}
+
+TEST_F(Folder, DiffOfTwoTraces) {
+  const std::string path = sample_path("trace");
+  const Ran same = ran({"diff", path, path});
+  EXPECT_EQ(same.code, kDone);
+  EXPECT_THAT(same.out, HasSubstr("no difference"));
+  nlohmann::json other = show::sample("trace");
+  other["trace"]["ops"][0]["outputs"][0]["max"] = 5.0;
+  other["trace"]["ops"][0]["outputs"][0]["absmax"] = 5.0;
+  const Ran parted = ran({"diff", path, put("other.json", other.dump()), "--json"});
+  EXPECT_EQ(parted.code, kFindingIsBad);
+  const auto document = nlohmann::json::parse(parted.out);
+  EXPECT_EQ(document["verdict"], "divergence");
+  EXPECT_EQ(document["divergence"]["kind"], "kernel");
+  EXPECT_EQ(document["divergence"]["at"]["a"]["op"], "aten::linear");
+}
+
+TEST_F(Folder, DiffTellsWhatItCannot) {
+  const std::string path = sample_path("trace");
+  EXPECT_EQ(ran({"diff", path, (path_ / "none.json").string()}).code, kUnreadable);
+  EXPECT_EQ(ran({"diff", path, put("step/capsule.json", "{}").substr(0, path_.string().size() + 5)}).code, kUnreadable);
+  const Ran clean = ran({"diff", sample_path("clean"), path});
+  EXPECT_EQ(clean.code, kCannotHere);
+  EXPECT_THAT(clean.err, HasSubstr("holds no trace"));
+  const Ran tape = ran({"diff", path, put("tape.bin", capture::write_tape(capture::sample_tape()))});
+  EXPECT_EQ(tape.code, kCannotHere);
+  EXPECT_THAT(tape.err, HasSubstr("needs torch"));
+  EXPECT_EQ(ran({"diff", put("a.zip", "PK\x03\x04"), path}).code, kCannotHere);
 }
 
 TEST_F(Folder, ListIsNewestFirstAndOneLineEach) {

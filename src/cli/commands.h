@@ -22,8 +22,14 @@ struct ReportWords {
   bool json = false;
 };
 
+struct DiffWords {
+  std::string a, b;
+  bool json = false;
+};
+
 int report_command(const ReportWords& words, const Console& console);
 int dump_command(const std::string& file, const Console& console);
 int list_command(const std::string& folder, const Console& console);
+int diff_command(const DiffWords& words, const Console& console);
 
 }  // namespace finitude::cli

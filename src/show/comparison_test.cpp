@@ -4,26 +4,14 @@
 
 #include <random>
 
-#include "compare/document.h"
-#include "compare/trace_run.h"
 #include "show/printable.h"
 #include "show/sample_reports.h"
+#include "show/testing.h"
 
 namespace finitude::show {
 namespace {
 
 using nlohmann::json;
-
-json compared(const json& a, const json& b) {
-  const compare::Run of_a = compare::run_of_trace(a), of_b = compare::run_of_trace(b);
-  const auto rows = compare::align(compare::keys_of(of_a), compare::keys_of(of_b));
-  std::vector<compare::Pair> pairs;
-  std::vector<compare::Distance> results;
-  compare::fill_in(of_a, of_b, rows, pairs, results);
-  const auto about = compare::about_differences(a, {}, b, {});
-  return compare::document({of_a, of_b, rows, pairs, results, about, "a.json", "b.json", true, true, 0},
-                           compare::judge(of_a, of_b, rows, pairs, results));
-}
 
 TEST(Comparison, OfATraceWithItself) {
   const json document = compared(sample("trace"), sample("trace"));
