@@ -49,7 +49,9 @@ add_custom_command(OUTPUT ${FINITUDE_CUDA_LIBRARY} DEPENDS ${cuda_objects}
     -Xlinker=--exclude-libs=ALL -Xlinker=-soname=libfinitude_cuda.so
   COMMENT "link libfinitude_cuda.so" VERBATIM)
 add_custom_target(finitude_cuda ALL DEPENDS ${FINITUDE_CUDA_LIBRARY})
-install(FILES ${FINITUDE_CUDA_LIBRARY} DESTINATION finitude)
+if(SKBUILD)
+  install(FILES ${FINITUDE_CUDA_LIBRARY} DESTINATION finitude)
+endif()
 
 # Programs for a machine with a GPU, run by `make gpu`. Compiled wherever nvcc is, so that they keep compiling.
 function(finitude_cuda_program name source)

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "finitude/export.h"
+
 namespace finitude::sense {
 
 // Names follow PyTorch's. kOther covers every format that holds no NaN or Inf (integers, bool)
@@ -25,7 +27,7 @@ struct DTypeInfo {
   double epsilon;               // distance from 1 to the next larger value
 };
 
-const DTypeInfo& info(DType dtype) noexcept;
-bool is_half(DType dtype) noexcept;  // float16, bfloat16, complex32 and the float8 formats
+FINITUDE_API const DTypeInfo& info(DType dtype) noexcept;
+FINITUDE_API bool is_half(DType dtype) noexcept;  // float16, bfloat16, complex32 and the float8 formats
 
 }  // namespace finitude::sense

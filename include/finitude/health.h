@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "finitude/export.h"
+
 namespace finitude::sense {
 
 // Non-finite values are classified by their bits and counted; they never enter min, max, absmax or
@@ -27,6 +29,6 @@ struct Health {
 };
 
 // The health of two disjoint parts taken together. Associative and commutative up to the rounding of sum_sq.
-Health merge(const Health& a, const Health& b) noexcept;
+FINITUDE_API Health merge(const Health& a, const Health& b) noexcept;
 
 }  // namespace finitude::sense

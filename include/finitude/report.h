@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "finitude/export.h"
 #include "finitude/status.h"
 
 namespace finitude {
@@ -70,8 +71,8 @@ struct Report {
 };
 
 // Bounded and total: a file may be anything. At most 256 MiB, 1000 alarms, nesting of 32. No exception leaves.
-Result<Report> parse_report(std::string_view json);
+FINITUDE_API Result<Report> parse_report(std::string_view json);
 // From a file, or from report.json in the directory of a run.
-Result<Report> read_report(const std::string& path);
+FINITUDE_API Result<Report> read_report(const std::string& path);
 
 }  // namespace finitude

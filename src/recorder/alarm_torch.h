@@ -1,0 +1,33 @@
+// An alarm of a C++ program as the report holds it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "decide/policy.h"
+#include "decide/window.h"
+#include "recorder/document.h"
+#include "recorder/losses_torch.h"
+
+namespace finitude::recorder {
+
+// What its loss and gradients make of the step that is open.
+decide::Verdict judge_step(Watched& watched, const std::vector<Loss>& losses);
+
+// Before anything is known of its reason. kind, name: of the sink.
+nlohmann::json new_alarm(const Watched& watched, decide::Policy policy, const std::string& kind, const std::string& name);
+nlohmann::json alarm_of_step(const Watched& watched, decide::Policy policy, const decide::Verdict& verdict,
+                             const std::vector<Loss>& losses);
+// The first parameter that is not finite, or normalisation statistic that is NaN, before any step. Null: there is none.
+nlohmann::json alarm_at_start(const Watched& watched, decide::Policy policy);
+// A parameter that is not finite after the optimizer has written it.
+nlohmann::json alarm_of_written(const Watched& watched, decide::Policy policy, std::size_t index, double loss);
+
+// What was done about it, into the alarm. applied: the optimizer has stepped or will.
+void tell_action(nlohmann::json& alarm, decide::Action action, bool applied);
+
+// capsule.json of it.
+nlohmann::json about_capsule(const nlohmann::json& alarm, const Document& document, bool redact);
+
+}  // namespace finitude::recorder

@@ -1,0 +1,371 @@
+#include "recorder/engine_torch.h"
+
+#include <torch/version.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+
+#include "observe/tracer_torch.h"
+#include "show/findings.h"
+#include "show/show.h"
+
+namespace finitude::recorder {
+namespace {
+
+using nlohmann::json;
+
+decide::Policy policy_of(OnAlarm word) {
+  switch (word) {
+    case OnAlarm::kSkip: return decide::Policy::kSkip;
+    case OnAlarm::kWarn: return decide::Policy::kWarn;
+    case OnAlarm::kRaise: return decide::Policy::kRaise;
+    default: return decide::Policy::kStop;
+  }
+}
+
+bool is_switched_on(const RecorderOptions& options) {
+  bool on = options.on;
+  // A word that cannot be understood is the business of options_from_environment().
+  if (const Result<RecorderOptions> told = options_from_environment(options); told.ok()) on = on && told->on;
+  return on;
+}
+
+// Holds while a step is open, whichever way it ends.
+class Inside {
+ public:
+  explicit Inside(bool* inside) : inside_(inside) { *inside_ = true; }
+  ~Inside() { *inside_ = false; }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  bool* inside_;
+};
+
+}  // namespace
+
+Engine::Engine(RecorderOptions options)
+    : options_(std::move(options)),
+      policy_(policy_of(options_.on_alarm)),
+      machine_(policy_, options_.max_skips),
+      second_runs_(policy_),
+      document_(FINITUDE_VERSION, TORCH_VERSION),
+      on_(is_switched_on(options_)) {
+  finished_ = !on_;  // there is nothing to say at the end
+  if (!on_) document_.not_watched("anything: switched off");
+}
+
+void Engine::switch_off(const char* why) noexcept {
+  if (!on_) return;
+  on_ = false;
+  try {
+    const std::string text = std::string("the recorder turned itself off: ") + why;
+    document_.not_watched("steps from " + std::to_string(counters_.steps) + " on: " + text);
+    say("finitude: " + text + "\n");
+  } catch (...) {
+  }
+}
+
+void Engine::say(const std::string& text) const noexcept {
+  try {
+    if (options_.say) options_.say(text);
+    else std::fwrite(text.data(), 1, text.size(), stderr);
+  } catch (...) {
+  }
+}
+
+Watched& Engine::of(torch::optim::Optimizer& optimizer) {
+  for (const auto& watched : watched_) {
+    if (&watched->optimizer() == &optimizer) return *watched;
+  }
+  watched_.push_back(std::make_unique<Watched>(optimizer, next_ordinal_++));
+  counters_.optimizers = next_ordinal_;
+  return *watched_.back();
+}
+
+void Engine::watch(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const NamedTensors& buffers) {
+  safely([&] { of(optimizer).name(parameters, buffers); });
+}
+
+void Engine::watch(const at::Generator& generator) {
+  safely([&] { generators_.add(generator); });
+}
+
+void Engine::forget(const torch::optim::Optimizer& optimizer) {
+  std::erase_if(watched_, [&](const auto& watched) { return &watched->optimizer() == &optimizer; });
+}
+
+void Engine::loss(const at::Tensor& loss) {
+  if (!on_) return;
+  safely([&] {
+    if (again_ != nullptr) again_->add_loss(loss);
+    else losses_.push_back(look_at_loss(loss));
+  });
+}
+
+void Engine::scan(torch::optim::Optimizer& optimizer) {
+  if (on_ && again_ == nullptr) safely([&] { of(optimizer).look_at_gradients(); });
+}
+
+void Engine::input(const std::string& name, const at::Tensor& tensor) {
+  if (again_ == nullptr || !tensor.defined()) return;
+  safely([&] { observe::Tracer::get().name_batch(*tensor.unsafeGetTensorImpl(), name); });
+}
+
+void Engine::begin(Watched& watched, bool* bad_at_start, StepResult* result) {
+  losses_.clear();
+  result->step = watched.steps;
+  watched.begin_step(generators_);
+  *bad_at_start = false;
+  if (watched.has_begun) return;
+  watched.has_begun = true;
+  watched.largest_at_start = watched.largest_parameter();
+  json alarm = alarm_at_start(watched, policy_);
+  if (alarm.is_null()) return;
+  *bad_at_start = decide::vetoes(act(watched, std::move(alarm), nullptr, nullptr, false, result));
+}
+
+void Engine::look(Watched& watched, const at::Tensor& returned, StepResult* result) {
+  const bool is_told = !losses_.empty() && losses_.back().tensor == returned.unsafeGetTensorImpl();
+  if (returned.defined() && !is_told) losses_.push_back(look_at_loss(returned));
+  watched.look_at_gradients();
+  counters_.gradients_scanned += watched.gradients_read();
+  if (!losses_.empty()) result->loss = losses_.back().value;
+  if (!watched.unread().empty()) document_.not_watched("gradients on " + watched.unread());
+  for (const Loss& loss : losses_) {
+    if (!loss.unread.empty()) document_.not_watched("losses on " + loss.unread);
+  }
+}
+
+StepResult Engine::unwatched(torch::optim::Optimizer& optimizer, const Closure& closure) {
+  StepResult result;
+  if (searches(optimizer)) {
+    optimizer.step(closure);
+  } else {
+    closure();
+    optimizer.step();
+  }
+  return result;
+}
+
+StepResult Engine::step(torch::optim::Optimizer& optimizer, const Closure& closure) {
+  if (!closure) {
+    StepResult result;
+    result.applied = false;
+    result.status = Status("a step without a closure");
+    return result;
+  }
+  if (again_ != nullptr) {  // within the second run of another: it was taken in the first
+    if (!searches(optimizer)) closure();
+    return {};
+  }
+  if (inside_) {
+    safely([&] { document_.not_watched("steps within the closure of another step"); });
+    return unwatched(optimizer, closure);
+  }
+  const Inside here(&inside_);
+  return judged(optimizer, closure);
+}
+
+StepResult Engine::judged(torch::optim::Optimizer& optimizer, const Closure& closure) {
+  StepResult result;
+  Watched* watched = nullptr;
+  bool bad_at_start = false;
+  if (!on_ || !safely([&] {
+        watched = &of(optimizer);
+        begin(*watched, &bad_at_start, &result);
+      })) {
+    return unwatched(optimizer, closure);
+  }
+  if (bad_at_start) {
+    ++watched->steps;
+    ++counters_.steps;
+    return result;
+  }
+  if (searches(optimizer)) return search(*watched, closure);
+  const at::Tensor returned = closure();
+  ++counters_.closures;
+  bool leave_out = false;
+  safely([&] {
+    look(*watched, returned, &result);
+    const decide::Verdict verdict = judge_step(*watched, losses_);
+    if (verdict.kind != decide::Verdict::Kind::kAlarm) return;
+    const decide::Action action =
+        act(*watched, alarm_of_step(*watched, policy_, verdict, losses_), &closure, nullptr, false, &result);
+    leave_out = decide::vetoes(action);
+    if (!leave_out) return;
+    // As if the step had never begun: what it draws and counts is drawn and counted anew.
+    generators_.put_back(watched->generators_at_start());
+    watched->buffers_at_start().restore();
+  });
+  if (leave_out) {
+    ++watched->steps;
+    ++counters_.steps;
+    return result;
+  }
+  optimizer.step();
+  apply(*watched, &result);
+  return result;
+}
+
+void Engine::apply(Watched& watched, StepResult* result) {
+  ++watched.steps;
+  ++counters_.steps;
+  if (!on_) return;
+  safely([&] {
+    if (!result->alarm) watched.keep_history(result->loss);
+    if (watched.damaged) return;
+    const std::int64_t bad = watched.look_at_written();
+    if (bad < 0) return;
+    if (result->alarm) {  // a bad step that was let through
+      watched.damaged = true;
+      return;
+    }
+    json alarm = alarm_of_written(watched, policy_, static_cast<std::size_t>(bad), result->loss);
+    alarm["step"] = result->step;
+    act(watched, std::move(alarm), nullptr, nullptr, true, result);
+    watched.damaged = true;
+  });
+}
+
+StepResult Engine::search(Watched& watched, const Closure& closure) {
+  StepResult result;
+  result.step = watched.steps;
+  std::unique_ptr<SearchState> before;
+  if (!safely([&] { before = std::make_unique<SearchState>(watched.optimizer()); })) {
+    return unwatched(watched.optimizer(), closure);
+  }
+  // Its evaluations are not sinks: what it returns and leaves is judged.
+  const at::Tensor returned = watched.optimizer().step(closure);
+  ++counters_.closures;
+  bool leave_out = false;
+  safely([&] {
+    losses_.clear();
+    look(watched, returned, &result);
+    decide::Verdict verdict = judge_step(watched, losses_);
+    json alarm;
+    if (verdict.kind == decide::Verdict::Kind::kAlarm) {
+      verdict.harmless = false;  // the optimizer has gone by that loss already
+      alarm = alarm_of_step(watched, policy_, verdict, losses_);
+    } else {
+      ++watched.steps;  // all parameters of the first steps, else a slice
+      const std::int64_t bad = watched.look_at_written();
+      --watched.steps;
+      if (bad < 0) return;
+      alarm = alarm_of_written(watched, policy_, static_cast<std::size_t>(bad), result.loss);
+      alarm["births"] = json::array();
+    }
+    alarm["weights"] = "clean";  // they are put back
+    leave_out = decide::vetoes(act(watched, std::move(alarm), &closure, before.get(), false, &result));
+    if (!leave_out) return;
+    before->put_back();
+    generators_.put_back(watched.generators_at_start());
+    watched.buffers_at_start().restore();
+  });
+  if (leave_out) {
+    ++watched.steps;
+    ++counters_.steps;
+  } else {
+    apply(watched, &result);
+  }
+  return result;
+}
+
+StepResult Engine::gate(torch::optim::Optimizer& optimizer, const at::Tensor& loss) {
+  StepResult result;
+  safely([&] {
+    if (!on_) return;
+    Watched& watched = of(optimizer);
+    bool bad_at_start = false;
+    begin(watched, &bad_at_start, &result);
+    look(watched, loss, &result);
+    if (!bad_at_start) {
+      const decide::Verdict verdict = judge_step(watched, losses_);
+      if (verdict.kind == decide::Verdict::Kind::kAlarm)
+        act(watched, alarm_of_step(watched, policy_, verdict, losses_), nullptr, nullptr, false, &result);
+      else
+        watched.keep_history(result.loss);
+    }
+    ++watched.steps;
+    ++counters_.steps;
+  });
+  return result;
+}
+
+decide::Action Engine::act(Watched& watched, json alarm, const Closure* closure, const SearchState* before, bool applied,
+                           StepResult* result) {
+  const std::string kind = alarm["sink"]["kind"];
+  const bool harmless = alarm["harmless"];
+  decide::SinkKind sink = decide::SinkKind::kGradient;
+  for (const auto known : {decide::SinkKind::kLoss, decide::SinkKind::kParameter, decide::SinkKind::kBuffer}) {
+    if (decide::report_word(known) == kind) sink = known;
+  }
+  // Should our own work fail from here on, what was decided still holds.
+  if (closure != nullptr && second_runs_.take(sink, harmless, false, false)) {
+    safely([&] { explain(watched, alarm, *closure, before); });
+  }
+  const decide::Action action = machine_.on_alarm(watched.ordinal(), alarm["step"], harmless);
+  result->alarm = true;
+  result->applied = applied || !decide::vetoes(action);
+  if (result->applied && !harmless) alarm["weights"] = "damaged";
+  tell_action(alarm, action, result->applied);
+  if (applied && action == decide::Action::kSkip) alarm["action"] = "reported, the step is applied";
+  if (decide::ends(action)) {
+    result->status = Status("step " + std::to_string(alarm["step"].get<std::uint64_t>()) + ": " + alarm["text"].get<std::string>());
+  }
+  safely([&] {
+    document_.add_alarm(alarm);
+    // A program that stops here need not come to finish().
+    tell_unwritten(write_reports());
+    say(show::terminal(document_.of_alarm(alarm, counters_), {}));
+  });
+  return action;
+}
+
+void Engine::explain(Watched& watched, json& alarm, const Closure& closure, const SearchState* before) {
+  const Fingerprint first = fingerprint(losses_, watched, generators_);
+  SecondRun run(watched, generators_, before);
+  const bool keeps = options_.capsules != 0 && !options_.runs.empty();
+  if (!run.begin({options_.debug_lines, keeps || options_.experiments > 0 ? options_.capsule_max_bytes : 0})) {
+    alarm["rerun_text"] = "closure: another recorder of this process was explaining a step";
+    return;
+  }
+  std::string why;
+  at::Tensor returned;
+  again_ = &run;
+  try {
+    returned = before != nullptr ? watched.optimizer().step(closure) : closure();
+  } catch (const std::exception& e) {
+    why = std::string("the second run raised ") + e.what();
+  } catch (...) {
+    why = "the second run raised an exception";
+  }
+  again_ = nullptr;
+  run.end(returned);
+  const bool same = why.empty() && run.bits() == first;
+  if (why.empty() && !same && !run.failed_again()) {
+    alarm["rerun"] = "transient";
+    alarm["rerun_by"] = "closure";
+    alarm["rerun_text"] = "the closure was called again; the step came out finite";
+    return;
+  }
+  if (!why.empty()) {
+    alarm["rerun_text"] = "closure: " + why.substr(0, why.find('\n'));
+    return;
+  }
+  alarm["rerun"] = "persistent";
+  alarm["rerun_by"] = "closure";
+  alarm["rerun_verified"] = same;
+  alarm["rerun_text"] = std::string("the closure was called again") + (same ? "; loss and gradients came out with the same bits"
+                                                                            : "; it failed again, with other bits");
+  json found = run.analyse(watched.history(), options_.experiments);
+  if (!found["births"].empty()) {
+    for (const char* key : {"births", "cause", "fix", "path"}) alarm[key] = std::move(found[key]);
+  } else {
+    alarm["cause"]["text"] = "the second run shows no operator that made it";
+  }
+  if (keeps && options_.capsule_max_bytes != 0) write_capsule(watched, alarm, run);
+}
+
+}  // namespace finitude::recorder

@@ -1,0 +1,101 @@
+// The recorder behind its public face: which steps are bad, what is done about them, what is written.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "decide/policy.h"
+#include "finitude/recorder.h"
+#include "observe/no_warnings_torch.h"
+#include "recorder/alarm_torch.h"
+#include "recorder/document.h"
+#include "recorder/second_run_torch.h"
+#include "recorder/watched_torch.h"
+
+namespace finitude::recorder {
+
+using Closure = std::function<at::Tensor()>;
+
+class Engine {
+ public:
+  explicit Engine(RecorderOptions options);
+  ~Engine() { (void)finish(); }
+
+  void watch(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const NamedTensors& buffers);
+  void watch(const at::Generator& generator);
+  void forget(const torch::optim::Optimizer& optimizer);
+
+  StepResult step(torch::optim::Optimizer& optimizer, const Closure& closure);
+  StepResult gate(torch::optim::Optimizer& optimizer, const at::Tensor& loss);
+  void loss(const at::Tensor& loss);
+  void scan(torch::optim::Optimizer& optimizer);
+  void input(const std::string& name, const at::Tensor& tensor);
+
+  bool running_again() const noexcept { return again_ != nullptr; }
+  bool is_on() const noexcept { return on_; }
+  const std::string& folder() const noexcept { return folder_; }
+  nlohmann::json report() const { return document_.whole(counters_); }
+  std::string text() const;
+  Status finish();
+
+ protected:
+  // Runs work of our own. False: it failed, and the recorder is off.
+  template <typename Work>
+  bool safely(Work&& work) noexcept;
+
+ private:
+  void switch_off(const char* why) noexcept;
+
+  Watched& of(torch::optim::Optimizer& optimizer);
+  void begin(Watched& watched, bool* bad_at_start, StepResult* result);
+  // Loss and gradients of the step that is open.
+  void look(Watched& watched, const at::Tensor& returned, StepResult* result);
+  StepResult judged(torch::optim::Optimizer& optimizer, const Closure& closure);
+  StepResult unwatched(torch::optim::Optimizer& optimizer, const Closure& closure);
+  StepResult search(Watched& watched, const Closure& closure);
+  void apply(Watched& watched, StepResult* result);
+  // To be called where something is bad. applied: the optimizer has stepped, and cannot be kept from it.
+  decide::Action act(Watched& watched, nlohmann::json alarm, const Closure* closure, const SearchState* before, bool applied,
+                     StepResult* result);
+  void explain(Watched& watched, nlohmann::json& alarm, const Closure& closure, const SearchState* before);
+  bool has_folder();
+  void write_capsule(Watched& watched, nlohmann::json& alarm, SecondRun& run);
+  Status write_reports();
+  void tell_unwritten(const Status& status);  // once
+  void say(const std::string& text) const noexcept;
+
+  const RecorderOptions options_;
+  const decide::Policy policy_;
+  decide::PolicyMachine machine_;
+  decide::SecondRuns second_runs_;
+  Document document_;
+  Counters counters_;
+  Generators generators_;
+  std::vector<std::unique_ptr<Watched>> watched_;
+  std::uint32_t next_ordinal_ = 0;
+  std::vector<Loss> losses_;     // of the step that is open
+  SecondRun* again_ = nullptr;   // while a closure runs a second time
+  std::string folder_, no_folder_;  // the latter: why there is none
+  bool on_, told_unwritten_ = false, finished_ = false;
+  bool inside_ = false;          // a step is open
+};
+
+template <typename Work>
+bool Engine::safely(Work&& work) noexcept {
+  try {
+    const observe::NoWarnings quiet;
+    work();
+    return true;
+  } catch (const std::exception& e) {
+    switch_off(e.what());
+  } catch (...) {
+    switch_off("an unknown exception");
+  }
+  return false;
+}
+
+}  // namespace finitude::recorder

@@ -1,0 +1,95 @@
+#include "recorder/folder_posix.h"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+namespace finitude::recorder {
+
+namespace fs = std::filesystem;
+
+ThisProcess this_process() {
+  ThisProcess process;
+  std::error_code error;
+  process.program = fs::read_symlink("/proc/self/exe", error).string();
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::string word;
+  while (std::getline(in, word, '\0')) process.command.push_back(word);
+  return process;
+}
+
+MachineName machine_name() {
+  utsname name{};
+  if (uname(&name) != 0) return {};
+  return {std::string(name.sysname) + "-" + name.release, name.machine};
+}
+
+Result<std::string> make_folder(const std::string& runs, const std::string& program) {
+  std::error_code error;
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  char time[32];
+  std::strftime(time, sizeof time, "%Y%m%d-%H%M%S", &local);
+  const std::string stem = fs::path(program).stem().string();
+  const fs::path parent = fs::absolute(runs, error);
+  fs::create_directories(parent, error);
+  if (error) return Status("cannot make " + parent.string() + ": " + error.message());
+  const std::string name = std::string(time) + "-" + (stem.empty() ? "run" : stem) + "-" + std::to_string(getpid());
+  for (int again = 1; again < 100; ++again) {  // a program may have more than one recorder
+    const fs::path path = parent / (again == 1 ? name : name + "-" + std::to_string(again));
+    if (fs::create_directory(path, error)) return path.lexically_normal().string();
+    if (error) return Status("cannot make " + path.string() + ": " + error.message());
+  }
+  return Status("cannot make " + name + " in " + parent.string() + ": there are too many of it");
+}
+
+std::string free_name(const std::string& folder, const std::string& name) {
+  std::error_code error;
+  std::string path = (fs::path(folder) / name).string();
+  for (int again = 2; again < 100 && fs::exists(path, error); ++again)
+    path = (fs::path(folder) / (name + "-" + std::to_string(again))).string();
+  return path;
+}
+
+Status write_file(const std::string& path, std::string_view bytes) {
+  std::error_code error;
+  const fs::path parent = fs::absolute(path, error).parent_path();
+  fs::create_directories(parent, error);
+  const std::string temporary = path + "." + std::to_string(getpid()) + ".tmp";
+  {
+    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
+    out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    out.close();
+    if (!out) {
+      fs::remove(temporary, error);
+      return Status("cannot write " + path);
+    }
+  }
+  fs::rename(temporary, path, error);
+  return error ? Status("cannot write " + path + ": " + error.message()) : Status();
+}
+
+void keep_newest(const std::string& folder, std::uint32_t count, const std::string& newest) noexcept try {
+  std::vector<std::pair<fs::file_time_type, fs::path>> found;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("step-") || name.find(".partial-") != std::string::npos || entry.is_symlink()) continue;
+    if (fs::is_regular_file(entry.path() / "capsule.json")) found.emplace_back(entry.last_write_time(), entry.path());
+  }
+  std::sort(found.begin(), found.end(), std::greater<>());
+  for (std::size_t i = count; i < found.size(); ++i) {
+    std::error_code error;
+    if (found[i].second != fs::path(newest)) fs::remove_all(found[i].second, error);
+  }
+} catch (...) {
+}
+
+}  // namespace finitude::recorder

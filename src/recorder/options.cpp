@@ -1,0 +1,71 @@
+#include <charconv>
+#include <cstdlib>
+#include <iterator>
+#include <limits>
+#include <string_view>
+
+#include "decide/policy.h"
+#include "finitude/recorder.h"
+
+namespace finitude {
+namespace {
+
+// Names the nearest right word rather than guess at one.
+Status wrong(const std::string& name, const std::string& value, const std::string& wanted) {
+  return Status("environment variable " + name + ": " + wanted + ", not '" + value + "'");
+}
+
+template <typename Number>
+Status take_number(const char* name, Number* number) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return {};
+  const std::string_view text = value;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
+  if (error != std::errc() || end != text.data() + text.size()) return wrong(name, value, "a whole number");
+  return {};
+}
+
+// The switch that FINITUDE is: 0 or 1, by its usual words.
+Status take_switch(bool* on) {
+  const char* value = std::getenv("FINITUDE");
+  if (value == nullptr || *value == '\0') return {};
+  const std::string_view word = value;
+  const bool yes = word == "1" || word == "on", no = word == "0" || word == "off";
+  if (!yes && !no) return wrong("FINITUDE", value, "1 or 0");
+  *on = yes;
+  return {};
+}
+
+void take_text(const char* name, std::string* text) {
+  if (const char* value = std::getenv(name); value != nullptr && *value != '\0') *text = value;
+}
+
+}  // namespace
+
+Result<RecorderOptions> options_from_environment(RecorderOptions options) {
+  if (const char* word = std::getenv("FINITUDE_ON_ALARM"); word != nullptr && *word != '\0') {
+    switch (decide::parse_policy(word).value_or(decide::Policy::kRollback)) {
+      case decide::Policy::kStop: options.on_alarm = OnAlarm::kStop; break;
+      case decide::Policy::kSkip: options.on_alarm = OnAlarm::kSkip; break;
+      case decide::Policy::kWarn: options.on_alarm = OnAlarm::kWarn; break;
+      case decide::Policy::kRaise: options.on_alarm = OnAlarm::kRaise; break;
+      case decide::Policy::kRollback: return wrong("FINITUDE_ON_ALARM", word, "one of stop, skip, warn, raise");
+    }
+  }
+  std::uint64_t megabytes = options.capsule_max_bytes >> 20, redact = options.redact ? 1 : 0;
+  std::uint64_t seconds = std::numeric_limits<std::uint64_t>::max();
+  for (const Status& status :
+       {take_number("FINITUDE_MAX_SKIPS", &options.max_skips), take_number("FINITUDE_CAPSULES", &options.capsules),
+        take_number("FINITUDE_CAPSULE_MAX", &megabytes), take_number("FINITUDE_REDACT", &redact),
+        take_number("FINITUDE_EXPERIMENTS", &seconds), take_switch(&options.on)}) {
+    if (!status.ok()) return status;
+  }
+  options.capsule_max_bytes = megabytes > (UINT64_MAX >> 20) ? UINT64_MAX : megabytes << 20;
+  options.redact = redact != 0;
+  if (seconds != std::numeric_limits<std::uint64_t>::max()) options.experiments = static_cast<double>(seconds);
+  take_text("FINITUDE_RUNS", &options.runs);
+  take_text("FINITUDE_REPORT", &options.report);
+  return options;
+}
+
+}  // namespace finitude

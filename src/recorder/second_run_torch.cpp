@@ -1,0 +1,179 @@
+#include "recorder/second_run_torch.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <utility>
+
+#include "capture/link.h"
+#include "observe/tape_recorder_torch.h"
+#include "observe/tensor_view_torch.h"
+#include "observe/tracer_torch.h"
+#include "recorder/places_torch.h"
+#include "replay/keep_tape_torch.h"
+#include "replay/lab_torch.h"
+#include "replay/step_lab_torch.h"
+#include "show/analysis.h"
+#include "show/findings.h"
+
+namespace finitude::recorder {
+namespace {
+
+using observe::TapeRecorder;
+using observe::Tracer;
+
+// A replay to check the capsule takes no longer than a step of such a size.
+constexpr std::uint64_t kReplayBelow = 16 << 20;
+
+std::atomic<bool> under_way = false;  // the tracer and the recorder of the tape are one per process
+
+bool is_bad(const at::Tensor& tensor) {
+  observe::TensorView v;
+  return tensor.defined() && observe::view_of(*tensor.unsafeGetTensorImpl(), &v) && observe::quick(v).bad;
+}
+
+bool holds_nan(const at::Tensor& tensor) {
+  observe::TensorView v;
+  return observe::view_of(*tensor.unsafeGetTensorImpl(), &v) && observe::full(v).nan != 0;
+}
+
+}  // namespace
+
+SecondRun::SecondRun(Watched& watched, const Generators& generators, const SearchState* search)
+    : watched_(watched), generators_(generators), search_(search) {}
+
+SecondRun::~SecondRun() { put_back(); }
+
+bool SecondRun::begin(const Options& options) {
+  if (under_way.exchange(true)) return false;
+  begun_ = true;
+  // Set aside what the first run left.
+  generators_.take(&generators_after_);
+  buffers_after_ = watched_.buffers_at_start();
+  buffers_after_.take();
+  if (search_ != nullptr) search_after_ = std::make_unique<SearchState>(watched_.optimizer());
+  watched_.for_each([&](std::size_t, const at::Tensor& p) {
+    const at::Tensor* gradient = gradient_of(p);
+    gradients_.emplace_back(p, gradient != nullptr ? *gradient : at::Tensor());
+  });
+  to_put_back_ = true;
+  // Back to where it began.
+  if (search_ != nullptr) search_->put_back();
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    const auto& [parameter, gradient] = gradients_[i];
+    const at::NoGradGuard no_grad;
+    parameter.mutable_grad() = watched_.had_gradient(i) && gradient.defined() ? at::zeros_like(gradient) : at::Tensor();
+  }
+  generators_.put_back(watched_.generators_at_start());
+  watched_.buffers_at_start().restore();
+  begin_places(options.debug_lines);
+  Tracer::get().clear();
+  Tracer::get().start(&places());
+  taped_ = options.tape_bytes != 0;
+  if (taped_) TapeRecorder::get().start(options.tape_bytes, &places());
+  return true;
+}
+
+void SecondRun::add_sink(const std::string& kind, const std::string& name, const at::Tensor& tensor) {
+  if (!is_bad(tensor)) return;
+  failed_again_ = true;
+  Tracer::get().add_sink(kind, name, *tensor.unsafeGetTensorImpl(), 0);
+}
+
+void SecondRun::add_loss(const at::Tensor& tensor) {
+  losses_.push_back(look_at_loss(tensor));
+  if (losses_.back().tensor == nullptr) return;
+  if (taped_) TapeRecorder::get().add_outcome("loss", "loss", tensor);
+  add_sink("loss", "loss", tensor);
+}
+
+void SecondRun::end(const at::Tensor& returned) {
+  Tracer& tracer = Tracer::get();
+  TapeRecorder& tape = TapeRecorder::get();
+  tracer.stop();
+  tape.stop();
+  if (returned.defined() && (losses_.empty() || losses_.back().tensor != returned.unsafeGetTensorImpl())) add_loss(returned);
+  bits_ = fingerprint(losses_, watched_, generators_);
+  watched_.for_each([&](std::size_t index, const at::Tensor& p) {
+    const std::string name = watched_.name_of(index, p);
+    tracer.name_storage(*p.unsafeGetTensorImpl(), record::Origin::kParameter, name);
+    if (taped_) tape.name_storage(*p.unsafeGetTensorImpl(), "parameter", name);
+    if (search_ != nullptr) {
+      add_sink("parameter", name, p);
+      if (taped_) tape.add_outcome("parameter", name, p.detach());
+    }
+    const at::Tensor* gradient = gradient_of(p);
+    if (gradient == nullptr) return;
+    add_sink("gradient", name, *gradient);
+    if (!taped_ || gradient->is_sparse()) return;
+    tape.add_outcome("gradient", name, *gradient);
+    tape.name_storage(*gradient->unsafeGetTensorImpl(), "gradient", name);
+  });
+  // A buffer may hold an intended infinity; what counts is a NaN that was not there.
+  const bool turned_nan = watched_.buffers_at_start().turned_nan();
+  for (const Buffer& buffer : watched_.live_buffers()) {
+    tracer.name_storage(*buffer.tensor.unsafeGetTensorImpl(), record::Origin::kBuffer, buffer.name);
+    if (turned_nan && holds_nan(buffer.tensor)) add_sink("buffer", buffer.name, buffer.tensor);
+    if (!taped_) continue;
+    tape.name_storage(*buffer.tensor.unsafeGetTensorImpl(), "buffer", buffer.name);
+    tape.add_outcome("buffer", buffer.name, buffer.tensor);
+  }
+}
+
+const capture::Tape& SecondRun::tape() {
+  if (!tape_) tape_ = capture::link(TapeRecorder::get().take());
+  return *tape_;
+}
+
+nlohmann::json SecondRun::analyse(const explain::StepHistory& history, double seconds) {
+  Tracer& tracer = Tracer::get();
+  const record::Trace trace = tracer.take_trace();
+  replay::TorchLab lab(tracer);
+  std::optional<replay::TorchStepLab> step;
+  show::AnalysisOptions options;
+  options.seconds = taped_ ? seconds : 0;
+  options.step = [&]() -> replay::StepLab* { return &step.emplace(tape(), trace); };
+  nlohmann::json found = show::analysis(trace, history, &lab, options);
+  if (found["fix"].is_object()) found["fix"].erase("edit");  // the words of a change to a Python program
+  tracer.clear();
+  return found;
+}
+
+std::string SecondRun::keep(const std::string& folder, nlohmann::json about, std::uint64_t max_bytes, bool redact) {
+  const auto line = [](const std::string& file, std::uint32_t number) {
+    return show::source_line(file, static_cast<int>(number));
+  };
+  try {
+    tape();
+    return replay::keep_tape(*std::exchange(tape_, std::nullopt), folder, std::move(about), {max_bytes, redact}, kReplayBelow, line)
+        .why_not;
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+void SecondRun::put_back() noexcept {
+  if (!begun_) return;
+  begun_ = false;
+  try {
+    Tracer::get().stop();
+    Tracer::get().clear();
+    TapeRecorder::get().stop();
+    TapeRecorder::get().clear();
+    end_places();
+    if (to_put_back_) {
+      for (const auto& [parameter, gradient] : gradients_) parameter.mutable_grad() = gradient;
+      generators_.put_back(generators_after_);
+      buffers_after_.restore();
+      if (search_after_) search_after_->put_back();
+    }
+    gradients_.clear();
+  } catch (...) {
+  }
+  under_way = false;
+}
+
+}  // namespace finitude::recorder

@@ -1,0 +1,201 @@
+#include "recorder/watched_torch.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/util/Type.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+
+#include <algorithm>
+#include <typeinfo>
+
+#include "observe/generator_state_torch.h"
+#include "observe/tensor_view_torch.h"
+
+namespace finitude::recorder {
+namespace {
+
+constexpr std::size_t kHistory = 32;
+constexpr std::size_t kRotation = 64;  // steps within which every parameter is read once
+
+std::string short_class(const torch::optim::Optimizer& optimizer) {
+  std::string name = c10::demangle(typeid(optimizer).name());
+  if (name.find('<') == std::string::npos) {
+    if (const std::size_t colon = name.rfind("::"); colon != std::string::npos) name = name.substr(colon + 2);
+  }
+  return name;
+}
+
+bool is_finite(const at::Tensor& tensor) {
+  observe::TensorView v;
+  return !tensor.defined() || !observe::view_of(*tensor.unsafeGetTensorImpl(), &v) || !observe::quick(v).bad;
+}
+
+}  // namespace
+
+const at::Tensor* gradient_of(const at::Tensor& parameter) {
+  if (!parameter.defined()) return nullptr;
+  const auto* meta = torch::autograd::impl::get_autograd_meta(parameter);
+  return meta != nullptr && meta->grad_.defined() ? &meta->grad_ : nullptr;
+}
+
+Generators::Generators() : all_{at::detail::getDefaultCPUGenerator()} {}
+
+void Generators::add(const at::Generator& generator) {
+  if (std::find(all_.begin(), all_.end(), generator) == all_.end()) all_.push_back(generator);
+}
+
+void Generators::take(std::vector<std::string>* states) const {
+  states->resize(all_.size());
+  for (std::size_t i = 0; i < all_.size(); ++i) (*states)[i] = observe::generator_state(all_[i]);
+}
+
+void Generators::put_back(const std::vector<std::string>& states) const noexcept {
+  for (std::size_t i = 0; i < states.size() && i < all_.size(); ++i) {
+    try {
+      observe::set_generator_state(all_[i], states[i]);
+    } catch (...) {
+    }
+  }
+}
+
+Watched::Watched(torch::optim::Optimizer& optimizer, std::uint32_t ordinal)
+    : optimizer_(&optimizer), class_name_(short_class(optimizer)), ordinal_(ordinal) {}
+
+void Watched::name(const NamedTensors& parameters, const NamedTensors& buffers) {
+  for (const auto& [name, tensor] : parameters) {
+    if (tensor.defined()) names_.insert_or_assign(tensor.unsafeGetTensorImpl(), name);
+  }
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : buffers) {
+    if (!tensor.defined()) continue;
+    const observe::WeakTensor weak(tensor.getIntrusivePtr());
+    if (std::any_of(buffers_.begin(), buffers_.end(), [&](const auto& known) { return known.second == weak; })) continue;
+    buffers_.emplace_back(name, weak);
+    tensors.push_back(tensor);
+  }
+  buffer_copies_.watch(tensors);
+}
+
+std::string Watched::name_of(std::size_t index, const at::Tensor& parameter) const {
+  const auto found = names_.find(parameter.unsafeGetTensorImpl());
+  return found != names_.end() ? found->second : "parameter " + std::to_string(index);
+}
+
+std::vector<Buffer> Watched::live_buffers() const {
+  std::vector<Buffer> live;
+  for (const auto& [name, weak] : buffers_) {
+    if (auto tensor = weak.lock(); tensor.defined()) live.push_back({name, at::Tensor(std::move(tensor))});
+  }
+  return live;
+}
+
+void Watched::begin_step(const Generators& generators) {
+  generators.take(&generators_);
+  buffer_copies_.take();
+  had_.clear();
+  for_each([&](std::size_t, const at::Tensor& p) { had_.push_back(gradient_of(p) != nullptr); });
+  bad_.assign(had_.size(), false);
+  marks_.assign(had_.size(), {});
+  read_ = 0;
+}
+
+void Watched::look_at_gradients() {
+  unread_.clear();
+  for_each([&](std::size_t index, const at::Tensor& p) {
+    if (index >= marks_.size()) {  // a group was added within the step
+      marks_.resize(index + 1);
+      bad_.resize(index + 1);
+    }
+    const at::Tensor* gradient = gradient_of(p);
+    marks_[index] = {};
+    if (gradient == nullptr) return;
+    observe::TensorView v;
+    if (!gradient->device().is_cpu() || (!gradient->is_sparse() && !observe::view_of(*gradient->unsafeGetTensorImpl(), &v))) {
+      if (unread_.empty()) unread_ = gradient->device().str();
+      return;
+    }
+    marks_[index] = observe::judge_gradient(*gradient);
+    ++read_;
+    if (marks_[index].state > observe::GradMark::kClean) bad_[index] = true;
+  });
+}
+
+std::int64_t Watched::look_at_written() {
+  const bool all = steps <= 2;
+  std::int64_t bad = -1;
+  const std::size_t slice = slice_++ % kRotation;
+  for_each([&](std::size_t index, const at::Tensor& p) {
+    if (bad < 0 && (all || index % kRotation == slice) && !is_finite(p)) bad = static_cast<std::int64_t>(index);
+  });
+  return bad;
+}
+
+double Watched::largest_parameter() const {
+  double largest = 0;
+  for_each([&](std::size_t, const at::Tensor& p) {
+    observe::TensorView v;
+    if (p.defined() && observe::view_of(*p.unsafeGetTensorImpl(), &v)) largest = std::max(largest, observe::full(v).absmax);
+  });
+  return largest;
+}
+
+void Watched::keep_history(double loss) {
+  double gradient = 0;
+  for (const auto& mark : marks_) gradient = std::max(gradient, mark.absmax);
+  if (points_.size() == kHistory) points_.pop_front();
+  points_.push_back({loss, gradient, learning_rate(*optimizer_)});
+}
+
+explain::StepHistory Watched::history() const {
+  explain::StepHistory history;
+  for (const Point& point : points_) {
+    history.loss.push_back(point.loss);
+    history.grad_absmax.push_back(point.gradient);
+    history.learning_rate.push_back(point.rate);
+  }
+  if (largest_at_start > 0) history.param_absmax = {largest_at_start, largest_parameter()};
+  history.lr_now = learning_rate(*optimizer_);
+  for_each([&](std::size_t, const at::Tensor& p) {
+    history.half_parameters |= p.scalar_type() == at::kHalf || p.scalar_type() == at::kBFloat16;
+  });
+  history.optimizer = class_name_;
+  history.optimizer_eps = eps_of(*optimizer_);
+  return history;
+}
+
+namespace {
+
+const torch::optim::OptimizerOptions* options_of(const torch::optim::Optimizer& optimizer) {
+  const auto& groups = optimizer.param_groups();
+  return !groups.empty() && groups.front().has_options() ? &groups.front().options() : &optimizer.defaults();
+}
+
+template <typename Options>
+bool take_eps(const torch::optim::OptimizerOptions* options, double* eps) {
+  const auto* known = dynamic_cast<const Options*>(options);
+  if (known != nullptr) *eps = known->eps();
+  return known != nullptr;
+}
+
+}  // namespace
+
+double learning_rate(const torch::optim::Optimizer& optimizer) noexcept try {
+  return options_of(optimizer)->get_lr();
+} catch (...) {
+  return 0;  // a class of the program's own need not have one
+}
+
+double eps_of(const torch::optim::Optimizer& optimizer) noexcept try {
+  const auto* options = options_of(optimizer);
+  double eps = 0;
+  take_eps<torch::optim::AdamOptions>(options, &eps) || take_eps<torch::optim::AdamWOptions>(options, &eps) ||
+      take_eps<torch::optim::RMSpropOptions>(options, &eps) || take_eps<torch::optim::AdagradOptions>(options, &eps);
+  return eps;
+} catch (...) {
+  return 0;
+}
+
+}  // namespace finitude::recorder
