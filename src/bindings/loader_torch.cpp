@@ -1,5 +1,6 @@
 #include "bindings/loader_torch.h"
 
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -79,6 +80,77 @@ BatchSum sum_of(PyObject* batch) {
   return sum;
 }
 
+constexpr Py_ssize_t kMaxSamples = 1 << 16;  // of a batch whose indices are kept
+
+PyObject* interned(const char* text) { return PyUnicode_InternFromString(text); }
+
+// The iterator's own attributes. Borrowed from it; null where it has none.
+PyObject* attributes(PyObject* iterator) {
+  PyObject* dict = PyObject_GenericGetDict(iterator, nullptr);
+  if (dict == nullptr) PyErr_Clear();
+  else Py_DECREF(dict);  // the iterator holds it
+  return dict;
+}
+
+// Where the iterator keeps the indices of the batches that its workers are making: {number of the task: indices}.
+PyObject* indices_key() {
+  static PyObject* const key = interned("_finitude_indices");
+  return key;
+}
+
+// A copy where the sampler may use its list again; null where these are no indices.
+PyObject* copy_of_indices(PyObject* index) {
+  if (PyLong_Check(index)) return Py_NewRef(index);
+  if (PyTuple_CheckExact(index)) return PyTuple_GET_SIZE(index) <= kMaxSamples ? Py_NewRef(index) : nullptr;
+  if (!PyList_CheckExact(index) || PyList_GET_SIZE(index) > kMaxSamples) return nullptr;
+  if (PyList_GET_SIZE(index) > 0 && PyList_GET_ITEM(index, 0) == Py_None) return nullptr;  // of an IterableDataset
+  return PyList_AsTuple(index);
+}
+
+void keep_indices(PyObject* iterator, PyObject* index) {
+  static PyObject* const sent = interned("_send_idx");
+  PyObject* own = attributes(iterator);
+  PyObject* copy = own != nullptr ? copy_of_indices(index) : nullptr;
+  if (copy != nullptr) {
+    PyObject* number = PyDict_GetItemWithError(own, sent);  // null: this process makes the batches itself
+    if (number == nullptr) {
+      PyDict_SetItem(own, indices_key(), copy);
+    } else {
+      PyObject* tasks = PyDict_GetItemWithError(own, indices_key());
+      if (tasks == nullptr && (tasks = PyDict_New()) != nullptr) {
+        PyDict_SetItem(own, indices_key(), tasks);
+        Py_DECREF(tasks);
+      }
+      if (tasks != nullptr && PyDict_Check(tasks)) PyDict_SetItem(tasks, number, copy);
+    }
+    Py_DECREF(copy);
+  }
+  PyErr_Clear();
+}
+
+// Of the batch that the iterator has just given. A new reference; null: not known.
+PyObject* take_indices(PyObject* iterator) {
+  static PyObject* const received = interned("_rcvd_idx");
+  static PyObject* const in_order = interned("_in_order");
+  PyObject* own = attributes(iterator);
+  PyObject* kept = own != nullptr ? PyDict_GetItemWithError(own, indices_key()) : nullptr;
+  PyObject* found = nullptr;
+  if (kept != nullptr && PyDict_CheckExact(kept)) {
+    PyObject* number = PyDict_GetItemWithError(own, received);
+    const bool ordered = PyDict_GetItemWithError(own, in_order) != Py_False;  // else they come as they are done
+    PyObject* key = number != nullptr && PyLong_Check(number) ? PyLong_FromLongLong(PyLong_AsLongLong(number) - 1) : nullptr;
+    if (key != nullptr && ordered) found = PyDict_GetItemWithError(kept, key);
+    Py_XINCREF(found);
+    if (key != nullptr && PyDict_DelItem(kept, key) != 0) PyErr_Clear();
+    Py_XDECREF(key);
+  } else if (kept != nullptr) {
+    found = Py_NewRef(kept);
+    PyDict_DelItem(own, indices_key());
+  }
+  PyErr_Clear();
+  return found;
+}
+
 void name_for_trace(PyObject* batch) {
   for_each_tensor(batch, [](PyObject* t, const std::string& name, void*) {
     observe::Tracer::get().name_batch(*THPVariable_Unpack(t).unsafeGetTensorImpl(), name);
@@ -115,6 +187,7 @@ void LoaderLog::begin_window(std::size_t oldest) {
     size_bytes_ -= e.size_bytes;
     Py_DECREF(e.owner);
     Py_XDECREF(e.result);
+    Py_XDECREF(e.indices);
     if (spare_.size() < kMaxSpare) spare_.push_back(std::move(e.after));
   }
   old.clear();
@@ -194,6 +267,14 @@ PyObject* LoaderLog::iter(PyObject* loader) {
   return result;
 }
 
+PyObject* LoaderLog::next_index(PyObject* iterator) {
+  PyObject* index = PyObject_CallOneArg(original_next_index, iterator);
+  if (index == nullptr || !wants()) return index;
+  const Metered noted(Piece::kLoader);
+  keep_indices(iterator, index);
+  return index;
+}
+
 PyObject* LoaderLog::next(PyObject* iterator) {
   if (replaying_) {
     bool matched = false;
@@ -218,7 +299,8 @@ PyObject* LoaderLog::next(PyObject* iterator) {
   const auto kind = result != nullptr ? LoaderEvent::kNext : LoaderEvent::kStop;
   const BatchSum sum = result != nullptr ? sum_of(result) : BatchSum();
   size_bytes_ += sum.size_bytes;
-  events_.push_back({kind, iterator, result, rng_now(), sum.sum, sum.size_bytes});
+  events_.push_back({kind, iterator, result, rng_now(), sum.sum, sum.size_bytes, c10::GradMode::is_enabled(),
+                     result != nullptr ? take_indices(iterator) : nullptr});
   if (result != nullptr && observe::Tracer::get().on()) name_for_trace(result);
   PyErr_Restore(type, value, trace);
   return result;

@@ -18,6 +18,8 @@ struct LoaderEvent {
   std::unique_ptr<RngState> after;  // generators right after it
   std::uint64_t sum;     // checksum over the first 4 KB of each of the batch's tensors
   std::size_t size_bytes;  // of the batch's tensors
+  bool grad_mode = true;   // when it was fetched: evaluation loops run without
+  PyObject* indices = nullptr;  // strong, may be null: a tuple or an int, the samples of the data set that the batch is made of
 };
 
 class LoaderLog {
@@ -34,11 +36,14 @@ class LoaderLog {
   // The generators right after the last batch of the window that began last; null where none was fetched.
   const RngState* last_fetch() const;
   std::size_t size() const { return events_.size(); }
+  const std::vector<LoaderEvent>& events() const { return events_; }
 
   PyObject* iter(PyObject* loader);      // stands in for DataLoader.__iter__
   PyObject* next(PyObject* iterator);    // stands in for _BaseDataLoaderIter.__next__
+  PyObject* next_index(PyObject* iterator);  // stands in for _BaseDataLoaderIter._next_index
   PyObject* original_iter = nullptr;
   PyObject* original_next = nullptr;
+  PyObject* original_next_index = nullptr;
 
  private:
   bool wants() const;                    // is a batch fetched now noted

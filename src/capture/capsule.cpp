@@ -15,7 +15,6 @@
 #include "base/checksum.h"
 #include "base/file.h"
 #include "capture/redact.h"
-#include "capture/safetensors.h"
 #include "capture/tape_file.h"
 
 namespace finitude::capture {
@@ -26,9 +25,10 @@ namespace fs = std::filesystem;
 
 constexpr const char* kTapeFile = "tape.bin";
 constexpr const char* kTensorFile = "tensors.safetensors";
+constexpr const char* kStartFile = "start.safetensors";
 constexpr const char* kAboutFile = "capsule.json";
 constexpr std::size_t kInline = 64;  // bytes of an unnamed input that stay in the tape
-constexpr std::uint64_t kMaxAbout = std::uint64_t{256} << 20;
+constexpr std::uint64_t kMaxAbout = std::uint64_t{256} << 20, kMaxFile = std::uint64_t{1} << 40;
 
 std::string hex(std::uint64_t number) {
   char text[17];
@@ -114,12 +114,37 @@ json file_entry(std::string_view bytes) {
   return {{"bytes", bytes.size()}, {"checksum", hex(base::checksum(bytes.data(), bytes.size()))}};
 }
 
-Status write_parts(const fs::path& at, Tape tape, json about, const CapsuleOptions& options) {
+// What of `start` is not among the inputs of the tape. An input of another size holds a part only.
+std::vector<NamedTensor> not_on_tape(const std::vector<NamedTensor>& start, const std::vector<NamedTensor>& tensors) {
+  std::map<std::string_view, std::size_t> sizes;
+  for (const NamedTensor& tensor : tensors) sizes[tensor.name] = tensor.bytes.size();
+  std::vector<NamedTensor> rest;
+  std::set<std::string_view> names;
+  for (const NamedTensor& tensor : start) {
+    const auto found = sizes.find(tensor.name);
+    if (found != sizes.end() && found->second == tensor.bytes.size()) continue;
+    if (names.insert(tensor.name).second) rest.push_back(tensor);
+  }
+  return rest;
+}
+
+Status write_start(const fs::path& at, const std::vector<NamedTensor>& tensors, json* files) {
+  std::string file = safetensors_header(tensors);
+  for (const NamedTensor& tensor : tensors) file += tensor.bytes;
+  (*files)[kStartFile] = file_entry(file);
+  return write_file(at / kStartFile, {file});
+}
+
+Status write_parts(const fs::path& at, Tape tape, json about, const CapsuleOptions& options,
+                   const std::vector<NamedTensor>& start) {
   json statistics = json::object();
   if (options.redact) statistics = redact(tape);
   std::vector<std::string> contents;
   const std::vector<NamedTensor> tensors = take_tensors(tape, contents);
   json files = json::object();
+  if (const auto rest = not_on_tape(start, tensors); !rest.empty()) {
+    if (Status status = write_start(at, rest, &files); !status.ok()) return status;
+  }
   if (!tensors.empty()) {
     std::string file = safetensors_header(tensors);
     for (std::string& content : contents) {
@@ -139,20 +164,29 @@ Status write_parts(const fs::path& at, Tape tape, json about, const CapsuleOptio
   return write_file(at / kAboutFile, {about.dump(1, ' ', true, json::error_handler_t::replace), "\n"});
 }
 
-Status read_part(const fs::path& folder, const json& files, const char* name, std::string* bytes) {
+Status read_part(const FileSource& source, const json& files, const char* name, std::string* bytes) {
   const auto entry = files.find(name);
   if (entry == files.end()) return Status(std::string("does not list ") + name);
   if (!entry->is_object() || !entry->contains("bytes") || !(*entry)["bytes"].is_number_unsigned() ||
       !entry->contains("checksum")) {
     return Status(std::string("says nothing of ") + name);
   }
-  if (Status status = base::read_file((folder / name).string(), bytes); !status.ok())
-    return Status(std::string(name) + " " + status.why());
+  const std::uint64_t size = (*entry)["bytes"].get<std::uint64_t>();
+  if (Status status = source(name, kMaxFile, bytes); !status.ok()) return Status(std::string(name) + " " + status.why());
   const json& sum = (*entry)["checksum"];
-  if (bytes->size() != (*entry)["bytes"].get<std::uint64_t>() || !sum.is_string() ||
+  if (bytes->size() != size || !sum.is_string() ||
       sum.get<std::string>() != hex(base::checksum(bytes->data(), bytes->size()))) {
     return Status(std::string(name) + " is damaged: its checksum differs");
   }
+  return {};
+}
+
+// `bytes` is what the tensors point into.
+Status read_tensors(const FileSource& source, const json& files, const char* name, std::string* bytes,
+                    std::vector<NamedTensor>* tensors) {
+  if (Status status = read_part(source, files, name, bytes); !status.ok()) return status;
+  if (Status status = read_safetensors(*bytes, tensors); !status.ok())
+    return Status(std::string(name) + " " + status.why());
   return {};
 }
 
@@ -166,9 +200,15 @@ std::uint64_t capsule_bytes(const Tape& tape) {
   return sum;
 }
 
-Status write_capsule(const std::string& folder, Tape tape, json about, const CapsuleOptions& options) {
-  if (const std::uint64_t size = capsule_bytes(tape); !options.redact && size > options.max_bytes) {
+Status write_capsule(const std::string& folder, Tape tape, json about, const CapsuleOptions& options,
+                     std::vector<NamedTensor> start) {
+  std::uint64_t size = capsule_bytes(tape);
+  if (!options.redact && size > options.max_bytes)
     return Status("would take " + std::to_string((size >> 20) + 1) + " MB");
+  for (const NamedTensor& tensor : start) size += tensor.bytes.size();
+  if (options.redact || size > options.max_bytes) {
+    start.clear();
+    about.erase("start");
   }
   static std::atomic<unsigned> count = 0;
   const fs::path final_path(folder);
@@ -185,10 +225,12 @@ Status write_capsule(const std::string& folder, Tape tape, json about, const Cap
   }
   Status status;
   try {
-    status = write_parts(temporary, std::move(tape), std::move(about), options);
+    status = write_parts(temporary, std::move(tape), std::move(about), options, start);
     json read_about;
     Tape read_back;
-    if (status.ok()) status = read_capsule(temporary.string(), &read_about, &read_back);
+    TensorBytes read_start;
+    if (status.ok())
+      status = read_capsule(temporary.string(), &read_about, &read_back, start.empty() ? nullptr : &read_start);
   } catch (const std::exception& e) {
     status = Status(std::string("cannot be written: ") + e.what());
   }
@@ -201,10 +243,16 @@ Status write_capsule(const std::string& folder, Tape tape, json about, const Cap
   return status;
 }
 
-Status read_capsule(const std::string& folder, json* about, Tape* tape) {
-  const fs::path at(folder);
+Status read_capsule(const std::string& folder, json* about, Tape* tape, TensorBytes* start) {
+  const auto file = [at = fs::path(folder)](const char* name, std::uint64_t most_bytes, std::string* bytes) {
+    return base::read_file((at / name).string(), bytes, most_bytes);
+  };
+  return read_capsule_from(file, about, tape, start);
+}
+
+Status read_capsule_from(const FileSource& source, json* about, Tape* tape, TensorBytes* start) {
   std::string bytes;
-  if (Status status = base::read_file((at / kAboutFile).string(), &bytes, kMaxAbout); !status.ok()) {
+  if (Status status = source(kAboutFile, kMaxAbout, &bytes); !status.ok()) {
     return Status("is no capsule: capsule.json " + status.why());
   }
   bool deep = false;
@@ -221,14 +269,19 @@ Status read_capsule(const std::string& folder, json* about, Tape* tape) {
   const auto files = about->find("files");
   if (files == about->end() || !files->is_object())
     return Status("is no capsule: capsule.json lists no files");
-  if (Status status = read_part(at, *files, kTapeFile, &bytes); !status.ok()) return status;
+  if (Status status = read_part(source, *files, kTapeFile, &bytes); !status.ok()) return status;
   if (Status status = read_tape(bytes, tape); !status.ok())
     return Status(std::string(kTapeFile) + " " + status.why());
-  if (!files->contains(kTensorFile)) return {};
-  if (Status status = read_part(at, *files, kTensorFile, &bytes); !status.ok()) return status;
   std::vector<NamedTensor> tensors;
-  if (Status status = read_safetensors(bytes, &tensors); !status.ok())
-    return Status(std::string(kTensorFile) + " " + status.why());
+  if (start != nullptr && files->contains(kStartFile)) {
+    if (Status status = read_tensors(source, *files, kStartFile, &bytes, &tensors); !status.ok()) return status;
+    for (const NamedTensor& tensor : tensors) (*start)[tensor.name] = tensor.bytes;
+  }
+  if (!files->contains(kTensorFile)) return {};
+  if (Status status = read_tensors(source, *files, kTensorFile, &bytes, &tensors); !status.ok()) return status;
+  if (start != nullptr) {
+    for (const NamedTensor& tensor : tensors) start->try_emplace(tensor.name, tensor.bytes);
+  }
   std::map<std::string_view, std::string_view> by_name;
   for (const NamedTensor& tensor : tensors) by_name[tensor.name] = tensor.bytes;
   for (Storage& storage : tape->storages) {

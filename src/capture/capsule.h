@@ -1,11 +1,16 @@
 // A capsule: a folder that holds one step. capsule.json says what it is and lists the other files with their
-// checksums; tape.bin is what was computed, tensors.safetensors what it was computed from.
+// checksums; tape.bin is what was computed, tensors.safetensors what it was computed from, start.safetensors
+// what else the program held when the step began.
 // docs/format/capsule.md.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
+#include "capture/safetensors.h"
 #include "capture/tape.h"
 #include "finitude/status.h"
 
@@ -24,10 +29,21 @@ std::uint64_t capsule_bytes(const Tape& tape);
 // Writes the folder under another name, reads it back, compares, and gives it its name: a folder of that name
 // is whole. `about` becomes capsule.json, with "schema", "files" and "tensors" added. Fails where the folder
 // is there already; then, as in every other failure, nothing of what was written stays.
+// start: what the step's program held when it began, beyond what the step reads; a tensor whose name and size
+// are those of an input of the tape is not written twice. Left out where the capsule would grow too large by it.
 Status write_capsule(const std::string& folder, Tape tape, nlohmann::json about,
-                     const CapsuleOptions& options);
+                     const CapsuleOptions& options, std::vector<NamedTensor> start = {});
 
-// Checks sizes and checksums. No path is taken from the folder's content.
-Status read_capsule(const std::string& folder, nlohmann::json* about, Tape* tape);
+// By name, the bytes of tensors of a capsule.
+using TensorBytes = std::map<std::string, std::string>;
+
+// Checks sizes and checksums. No path is taken from the folder's content. start: all tensors of the capsule, of
+// two of one name that of start.safetensors; null: that file is not read.
+Status read_capsule(const std::string& folder, nlohmann::json* about, Tape* tape,
+                    TensorBytes* start = nullptr);
+
+// The same where the files lie elsewhere: gives the bytes of the file of that name, at most so many.
+using FileSource = std::function<Status(const char* name, std::uint64_t most_bytes, std::string* bytes)>;
+Status read_capsule_from(const FileSource& files, nlohmann::json* about, Tape* tape, TensorBytes* start);
 
 }  // namespace finitude::capture

@@ -131,6 +131,41 @@ TEST_F(Capsule, ADamagedOneIsTold) {
   EXPECT_TRUE(tape.storages[0].bytes.empty());
 }
 
+// What the program held beyond what the step reads; what the tape holds already is not written twice.
+TEST_F(Capsule, TheStartOfTheStep) {
+  const Tape tape = whole_tape();
+  const std::string on_tape = tape.storages[0].kind + "." + tape.storages[0].name;
+  const std::string same_size = std::string(tape.storages[0].bytes.size(), '?');
+  const std::vector<NamedTensor> start = {
+      {on_tape, "U8", {static_cast<std::int64_t>(same_size.size())}, same_size},
+      {"state.weight.exp_avg", "F32", {2}, "12345678"},
+      {"state.weight.exp_avg", "F32", {2}, "87654321"}};  // a name comes once
+  ASSERT_EQ(write_capsule(folder_, tape, {{"start", {{"x", 1}}}}, {}, start).why(), "");
+  nlohmann::json about;
+  Tape read;
+  TensorBytes bytes;
+  ASSERT_EQ(read_capsule(folder_, &about, &read, &bytes).why(), "");
+  EXPECT_EQ(about["start"]["x"], 1);
+  EXPECT_EQ(bytes[on_tape], tape.storages[0].bytes);
+  EXPECT_EQ(bytes["state.weight.exp_avg"], "12345678");
+  EXPECT_EQ(content("start.safetensors").find(same_size), std::string::npos);
+  // A replay needs nothing of it; who wants it is told of damage.
+  put("start.safetensors", "x");
+  EXPECT_EQ(read_capsule(folder_, &about, &read).why(), "");
+  EXPECT_NE(read_capsule(folder_, &about, &read, &bytes).why(), "");
+}
+
+TEST_F(Capsule, TheStartIsLeftOutWhereItIsTooLarge) {
+  const std::string large(1 << 20, 'x');
+  const std::vector<NamedTensor> start = {{"state.weight.exp_avg", "U8", {1 << 20}, large}};
+  for (const bool redact : {false, true}) {
+    fs::remove_all(folder_);
+    ASSERT_EQ(write_capsule(folder_, whole_tape(), {{"start", 1}}, {.max_bytes = 1 << 20, .redact = redact}, start).why(), "");
+    EXPECT_FALSE(fs::exists(fs::path(folder_) / "start.safetensors"));
+    EXPECT_EQ(content("capsule.json").find("\"start\""), std::string::npos);
+  }
+}
+
 TEST_F(Capsule, RedactedOnesHoldNoValue) {
   Tape tape = whole_tape();
   const float secret[4] = {1.5f, -2.25f, 0, 42.125f};

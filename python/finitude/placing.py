@@ -1,0 +1,143 @@
+"""Puts what a capsule holds into the objects of a running program: weights, buffers, optimizer state, batches. Whatever does not
+fit is named, and then nothing is changed."""
+
+import collections.abc
+import copy
+
+import torch
+
+
+class Misfit(Exception):
+    """What of the capsule has no place in the program, in words."""
+
+
+def _shape(tensor_or_told):
+    if isinstance(tensor_or_told, torch.Tensor):
+        return f"{str(tensor_or_told.dtype).removeprefix('torch.')} {list(tensor_or_told.shape)}"
+    return f"{tensor_or_told['dtype']} {list(tensor_or_told['shape'])}"
+
+
+class Held:
+    """What a capsule holds, checked: told (its "start") and the bytes of its tensors."""
+
+    def __init__(self, start, data):
+        self.start, self.data = start, data
+
+    def told(self, name):
+        found = self.start["tensors"].get(name)
+        if found is None or name not in self.data:
+            raise Misfit(f"the capsule does not hold {name}")
+        return found
+
+    def tensor(self, name):
+        """A tensor of its own."""
+        told = self.told(name)
+        try:
+            dtype = getattr(torch, told["dtype"])
+            flat = torch.frombuffer(bytearray(self.data[name]), dtype=dtype) if self.data[name] else torch.empty(0, dtype=dtype)
+            return flat.reshape(told["shape"])
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            raise Misfit(f"{name} of the capsule is not {_shape(told)}") from None
+
+    def bytes(self, name):
+        return self.data[name]
+
+
+def _names(names, most=4):
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def misfits(held, wanted, named):
+    """Why what the capsule tells of (name -> key) cannot go into the tensors `named` (name -> tensor): a list of texts."""
+    missing = [n for n in wanted if n not in named]
+    more = [n for n in named if n not in wanted]
+    found = [f"the program has no {_names(missing)}"] if missing else []
+    found += [f"the capsule has no {_names(more)}"] if more else []
+    for name, key in wanted.items():
+        if name not in named or key is None:
+            continue
+        told, there = held.told(key), named[name]
+        if told["shape"] != list(there.shape) or told["dtype"] != str(there.dtype).removeprefix("torch."):
+            found.append(f"{name} is {_shape(told)} in the capsule and {_shape(there)} in the program")
+    return found
+
+
+def put_tensors(held, wanted, named):
+    """Copies; every shape fits."""
+    with torch.no_grad():
+        for name, key in wanted.items():
+            if key is not None and name in named:
+                named[name].detach().copy_(held.tensor(key))
+
+
+def put_state(held, told, optimizer, by_name):
+    """The optimizer's state of each parameter, in place of what it has."""
+    if not hasattr(optimizer.state, "get"):
+        return
+    for name, p in by_name.items():
+        fresh = dict(told["scalars"].get(name, {}))
+        for key, tensor in told["state"].get(name, {}).items():
+            if tensor is None:
+                raise Misfit(f"the capsule does not hold {name}.{key}")
+            value = held.tensor(tensor)
+            fresh[key] = value.to(p.device) if value.dim() else value  # a step's counter stays where torch.optim wants it
+        if fresh:
+            optimizer.state[p] = fresh
+        elif p in optimizer.state:
+            del optimizer.state[p]
+
+
+def rate(told, optimizer):
+    """Sets the learning rates to what a scheduler had made of them; a rate that the program sets otherwise stays."""
+    for group, before in zip(optimizer.param_groups, told["groups"]):
+        first, then, now = before.get("initial_lr"), before.get("lr"), group.get("initial_lr")
+        if first and then is not None and now is not None:
+            rate = float(now) * (float(then) / float(first))
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+
+def fill(held, tree, template, path="batch"):
+    """The batch of the capsule in the form that the program's loader gives: `template` is one of its batches, left as it is."""
+    kind = next(iter(tree))
+    if kind == "other":
+        return template
+    if kind == "value":
+        if isinstance(template, (torch.Tensor, collections.abc.Mapping, tuple, list)):
+            raise Misfit(f"{path} is {tree['value']!r} in the capsule and {type(template).__name__} in the program")
+        return tree["value"]
+    if kind in ("tensor", "array"):
+        there = template if isinstance(template, torch.Tensor) else None
+        if kind == "array" and hasattr(template, "__array_interface__"):
+            there = torch.as_tensor(template)
+        told = held.told(tree[kind])
+        if there is None:
+            raise Misfit(f"{path} is {_shape(told)} in the capsule and {type(template).__name__} in the program")
+        if told["dtype"] != str(there.dtype).removeprefix("torch.") or len(told["shape"]) != there.dim():
+            raise Misfit(f"{path} is {_shape(told)} in the capsule and {_shape(there)} in the program")
+        value = held.tensor(tree[kind])
+        return value.numpy() if kind == "array" else value.to(there.device)
+    if kind == "list":
+        if not isinstance(template, (tuple, list)) or len(template) != len(tree["list"]):
+            raise Misfit(f"{path} has {len(tree['list'])} parts in the capsule and is another {type(template).__name__} in the program")
+        items = [fill(held, t, item, f"{path}[{i}]") for i, (t, item) in enumerate(zip(tree["list"], template))]
+        return type(template)(*items) if hasattr(template, "_fields") else type(template)(items)
+    if kind == "dict":
+        if not isinstance(template, collections.abc.Mapping) or set(template) != {key for key, _ in tree["dict"]}:
+            raise Misfit(f"{path} has the keys {_names(str(key) for key, _ in tree['dict'])} in the capsule and others in the program")
+        whole = copy.copy(template)
+        for key, inner in tree["dict"]:
+            whole[key] = fill(held, inner, template[key], f"{path}[{key}]")
+        return whole
+    if kind == "object":
+        own = getattr(template, "__dict__", None)
+        if not isinstance(own, dict) or set(own) != {key for key, _ in tree["object"]}:
+            raise Misfit(f"{path} is a {tree.get('class')} in the capsule and another {type(template).__name__} in the program")
+        whole = copy.copy(template)
+        for key, inner in tree["object"]:
+            whole.__dict__[key] = fill(held, inner, own[key], f"{path}.{key}")
+        return whole
+    raise Misfit(f"{path} of the capsule is of an unknown form")

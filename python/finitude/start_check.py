@@ -1,0 +1,69 @@
+"""Is the "start" of a capsule.json what docs/format/capsule.md says? A capsule comes from anywhere."""
+
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64")
+MAX_DEPTH = 16
+
+
+def _is_count(value, most=1 << 48):
+    return type(value) is int and 0 <= value <= most
+
+
+def _is_number(value):
+    return type(value) in (int, float)
+
+
+def _is_name(value):
+    return value is None or isinstance(value, str)
+
+
+def _is_tensor(told):
+    return isinstance(told, dict) and told.get("dtype") in DTYPES and isinstance(told.get("shape"), list) and \
+        len(told["shape"]) <= 64 and all(_is_count(size) for size in told["shape"])
+
+
+def _is_map(value, item):
+    return isinstance(value, dict) and all(item(v) for v in value.values())
+
+
+def _is_tree(tree, depth=0):
+    if not isinstance(tree, dict) or depth > MAX_DEPTH or len(tree) != (2 if "object" in tree else 1):
+        return False
+    kind = next(iter(tree))
+    value = tree[kind]
+    if kind in ("tensor", "array", "other"):
+        return isinstance(value, str)
+    if kind == "value":
+        return value is None or isinstance(value, (bool, int, float, str))
+    if kind == "list":
+        return isinstance(value, list) and all(_is_tree(item, depth + 1) for item in value)
+    if kind not in ("dict", "object"):
+        return False
+    return isinstance(value, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and type(pair[0]) in (str, int) and _is_tree(pair[1], depth + 1) for pair in value) and \
+        (kind == "dict" or isinstance(tree.get("class"), str))
+
+
+def _is_optimizer(told):
+    return isinstance(told, dict) and isinstance(told.get("class"), str) and _is_count(told.get("ordinal")) and \
+        type(told.get("failed")) is bool and _is_map(told.get("parameters"), _is_name) and _is_map(told.get("buffers"), _is_name) and \
+        _is_map(told.get("state"), lambda s: _is_map(s, _is_name)) and \
+        _is_map(told.get("scalars"), lambda s: _is_map(s, lambda v: isinstance(v, (bool, int, float, str)))) and \
+        isinstance(told.get("groups"), list) and all(
+            isinstance(g, dict) and all(g.get(key) is None or _is_number(g[key]) for key in ("lr", "initial_lr")) for g in told["groups"])
+
+
+def _is_batch(told):
+    return isinstance(told, dict) and _is_count(told.get("loader"), 1 << 20) and _is_count(told.get("ahead"), 1 << 20) and \
+        _is_name(told.get("generators")) and _is_tree(told.get("batch"))
+
+
+def _is_scaler(told):
+    return told is None or isinstance(told, dict) and _is_number(told.get("scale")) and _is_count(told.get("growth_tracker"), 1 << 30)
+
+
+def is_sound(start):
+    """True: every key that is read is there and of its form. Whether names and shapes fit is seen when they are used."""
+    return isinstance(start, dict) and _is_map(start.get("tensors"), _is_tensor) and \
+        isinstance(start.get("optimizers"), list) and all(map(_is_optimizer, start["optimizers"])) and \
+        sum(o["failed"] for o in start["optimizers"]) == 1 and isinstance(start.get("batches"), list) and \
+        all(map(_is_batch, start["batches"])) and _is_name(start.get("generators")) and _is_scaler(start.get("scaler"))

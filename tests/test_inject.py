@@ -1,0 +1,233 @@
+"""`finitude replay CAPSULE --with PROGRAM`: the captured step in the program's own code, changed or not."""
+
+import json
+import pathlib
+import re
+import shutil
+
+import pytest
+import torch  # noqa: F401  its libraries
+
+import helpers
+
+# One sample of the data set makes the log fail when its turn comes. Before each forward pass the program tells all that a step
+# depends on, so that the step put in place can be seen to be the recorded one.
+LOADER = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(3)
+X, Y = torch.rand(64, 6), torch.rand(64, 1)
+X[17] = 0
+model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 1))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+loader = DataLoader(TensorDataset(X, Y), batch_size=4, shuffle=True, num_workers=WORKERS)
+def tell(x):
+    state = torch.get_rng_state()
+    drawn = torch.rand(1).item()
+    torch.set_rng_state(state)
+    held = [p.detach().double().sum().item() for p in [*model.parameters(), *model.buffers()]]
+    held += [v.double().sum().item() for p in model.parameters() for _, v in sorted(optimizer.state.get(p, {}).items())]
+    print("step", [x.sum().item(), drawn, optimizer.param_groups[0]["lr"], *held], flush=True)
+def loss_of(x, y):
+    tell(x)
+    weight = torch.log(x.sum(1, keepdim=True))
+    return (weight * model(x) - y).pow(2).mean()
+def train():
+    for epoch in range(3):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss_of(x, y).backward()
+            optimizer.step()
+            scheduler.step()
+train()
+"""
+FIXED = ("torch.log(x.sum(1, keepdim=True))", "torch.log(x.sum(1, keepdim=True) + 0.01)")
+
+
+def steps(text):
+    return re.findall(r"^step \[.*\]$", text, re.M)
+
+
+def without_rate(step):
+    numbers = json.loads(step.removeprefix("step "))
+    return numbers[:2] + numbers[3:]
+
+
+class Captured:
+    def __init__(self, folder, script, *options):
+        self.folder, self.script = folder, script
+        result = helpers.run(folder, script, *options)
+        self.alarm = result.the_alarm()
+        self.told = steps(result.out)
+        self.capsule = str(folder / self.alarm["capsule"])
+        self.about = json.loads(pathlib.Path(self.capsule, "capsule.json").read_text())
+
+    def with_changes(self, *changes, words=(), capsule=None):
+        text = self.script
+        for old, new in changes:
+            assert old in text, old
+            text = text.replace(old, new)
+        helpers.write_script(self.folder, text)
+        return helpers.finitude(self.folder, "replay", capsule or self.capsule, "--with", "train.py", *words)
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory):
+    return Captured(tmp_path_factory.mktemp("loader"), LOADER.replace("WORKERS", "0"))
+
+
+def assert_the_very_step_is_put_in_place(captured):
+    same = captured.with_changes()
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log  train.py:"), same.told()
+    assert captured.alarm["step"] > 1
+    failed = captured.told[captured.alarm["step"]]
+    assert steps(same.err) == [failed], "weights, buffers, state, generators, rate and batch are those of the recorded step"
+
+
+def assert_the_guilty_rows_are_samples_of_the_data_set(captured):
+    birth = captured.alarm["births"][0]
+    assert birth["samples"] == [17] and len(birth["rows"]) == 1, birth
+    (samples,) = captured.about["samples"]
+    assert len(samples) == 4 and samples[birth["rows"][0]] == 17
+    shown = helpers.finitude(captured.folder, "report", str(pathlib.Path(captured.capsule).parent))
+    assert f"row {birth['rows'][0]} of the batch = sample 17 of the data set" in " ".join(shown.out.split()), shown.told()
+
+
+def test_the_very_step_is_put_in_place(captured):
+    assert_the_very_step_is_put_in_place(captured)
+    assert_the_guilty_rows_are_samples_of_the_data_set(captured)
+
+
+def test_workers_of_a_loader(tmp_path):
+    captured = Captured(tmp_path, LOADER.replace("WORKERS", "2"))
+    assert_the_very_step_is_put_in_place(captured)
+    assert_the_guilty_rows_are_samples_of_the_data_set(captured)
+
+
+def test_a_fix_is_found_to_be_one(captured):
+    fixed = captured.with_changes(FIXED, words=["--json"])
+    document = json.loads(fixed.out)
+    assert (fixed.code, document["verdict"], document["way"], document["recorded"]["op"]) == (0, "fixed", "batch", "aten::log"), fixed.told()
+    assert 0 < document["loss"] < 1e6 and document["grad_absmax"] > 0
+    assert steps(fixed.err) == [captured.told[captured.alarm["step"]]]
+
+
+def test_a_change_that_fails_elsewhere_is_none(captured):
+    other = captured.with_changes((FIXED[0], "(1 / x.sum(1, keepdim=True))"))
+    assert other.code == 1 and "not fixed: another birth  aten::reciprocal" in other.out, other.told()
+    assert "recorded: aten::log" in other.out
+
+
+@pytest.mark.parametrize(("change", "named"), [
+    ((("Linear(6, 8)", "Linear(6, 9)"), ("Norm1d(8)", "Norm1d(9)"), ("Linear(8, 1)", "Linear(9, 1)")),
+     "0.weight is float32 [8, 6] in the capsule and float32 [9, 6] in the program"),
+    ((("nn.BatchNorm1d(8), ", ""),), "the program has no 1.bias, 1.weight, 3.bias, 3.weight"),
+    ((("nn.Linear(8, 1))", "nn.Linear(8, 1), nn.PReLU())"),), "the capsule has no 4.weight"),
+], ids=["shape", "missing", "more"])
+def test_what_does_not_fit_is_named(captured, change, named):
+    result = captured.with_changes(*change)
+    assert result.code == 4 and named in result.out, result.told()
+
+
+def test_another_optimizer_begins_without_state_and_a_packed_capsule_serves_as_well(captured):
+    packed = str(captured.folder / "a.zip")
+    assert helpers.finitude(captured.folder, "pack", captured.capsule, packed).code == 0
+    result = captured.with_changes(FIXED, ("torch.optim.AdamW", "torch.optim.SGD"), capsule=packed)
+    assert result.code == 0 and result.out.startswith("fixed: loss ") and "no place in SGD" in result.out, result.told()
+
+
+def test_what_cannot_be_done_is_told(captured, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(captured.capsule, copy)
+    start = copy / "start.safetensors"
+    start.write_bytes(start.read_bytes()[:-1] + b"\x55")
+    damaged = captured.with_changes(capsule=str(copy))
+    assert damaged.code == 3 and "start.safetensors is damaged" in damaged.err, damaged.told()
+    about = json.loads((copy / "capsule.json").read_text())
+    del about["start"]
+    (copy / "capsule.json").write_text(json.dumps(about))
+    old = captured.with_changes(capsule=str(copy))
+    assert old.code == 4 and "does not hold what the program held" in old.err, old.told()
+    assert helpers.finitude(tmp_path, "replay", str(copy), "--with").code == 2
+    assert helpers.finitude(tmp_path, "replay", str(copy), "--with", "x.py", "--dtype", "float64").code == 2
+    (tmp_path / "none.py").write_text("print('nothing trains')\n")
+    nothing = helpers.finitude(tmp_path, "replay", captured.capsule, "--with", "none.py")
+    assert nothing.code == 4 and "cannot be told" in nothing.out, nothing.told()
+
+
+# Two micro-batches of dicts.
+MICRO = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+torch.manual_seed(5)
+data = [{"x": torch.rand(6), "name": f"sample {i}"} for i in range(40)]
+data[11]["x"] = torch.zeros(6)
+model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+loader = DataLoader(data, batch_size=2, shuffle=True)
+def loss_of(batch):
+    x = batch["x"]
+    g = torch.get_rng_state()
+    print("step", [x.sum().item(), torch.rand(1).item(), model[0].weight.sum().item(), batch["name"]], flush=True)
+    torch.set_rng_state(g)
+    return (torch.log(x.sum(1, keepdim=True)) * model(x)).mean() / 2
+def train():
+    i = 0
+    for epoch in range(2):
+        for batch in loader:
+            loss_of(batch).backward()
+            i += 1
+            if i % 2 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+train()
+"""
+
+
+def test_micro_batches(tmp_path):
+    captured = Captured(tmp_path, MICRO)
+    same = captured.with_changes()
+    assert same.code == 1 and "the same birth" in same.out, same.told()
+    step = captured.alarm["step"]
+    assert steps(same.err) == captured.told[2 * step:2 * step + 2]
+    assert captured.alarm["births"][0].get("samples") == [11]
+    assert captured.with_changes(FIXED).code == 0
+
+
+# No loader: batches drawn by a generator, or taken by the number of the step.
+BY_HAND = LOADER.replace("for x, y in loader:", "for i in range(16):\n            x, y = BATCH").replace("loader = DataLoader", "unused = DataLoader") \
+    .replace("WORKERS", "0")
+DRAWN = BY_HAND.replace("BATCH", "(lambda at: (X[at], Y[at]))(torch.randint(64, (4,)))")
+COUNTED = BY_HAND.replace("BATCH", "X[4 * i:4 * i + 4].clone(), Y[4 * i:4 * i + 4].clone()")
+
+
+@pytest.mark.parametrize(("script", "way"), [(DRAWN, "first"), (COUNTED, "step")], ids=["drawn", "counted"])
+def test_without_a_loader(tmp_path, script, way):
+    captured = Captured(tmp_path, script)
+    assert captured.alarm["step"] > 1
+    result = captured.with_changes(FIXED, words=["--json"])
+    document = json.loads(result.out)
+    assert (result.code, document["verdict"], document["way"]) == (0, "fixed", way), result.told()
+    # The rate is set where the optimizer steps: a scheduler of the step before still moves what was put in place with the state.
+    assert without_rate(steps(result.err)[-1]) == without_rate(captured.told[captured.alarm["step"]])
+    assert captured.with_changes().code == 1
+
+
+def test_a_batch_that_does_not_come_up_is_told(tmp_path):
+    captured = Captured(tmp_path, COUNTED)
+    result = captured.with_changes(FIXED, ("X[17] = 0", "X = torch.rand(64, 6)"))
+    assert result.code == 4 and "made another one" in result.out, result.told()
+
+
+def test_a_first_step_that_the_program_makes_all_of(tmp_path):
+    captured = Captured(tmp_path, COUNTED.replace("X[17] = 0", "X[2] = 0"))
+    assert captured.alarm["step"] == 0
+    same = captured.with_changes()
+    assert same.code == 1 and "the same birth" in same.out, same.told()
+    fixed = captured.with_changes(FIXED, words=["--json"])
+    assert fixed.code == 0 and json.loads(fixed.out)["way"] == "start", fixed.told()
+    other = captured.with_changes(FIXED, ("manual_seed(3)", "manual_seed(4)"))
+    assert other.code == 4 and "begins with other values" in other.out, other.told()
