@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <utility>
 
 #include "explain/singular.h"
@@ -82,36 +83,31 @@ void Edits::add(Edit edit) {
   edits_.push_back(std::move(edit));
 }
 
-Edits& Edits::at_least(std::string_view arg, double min) {
+Edits& Edits::clamp(std::string_view arg, double min, double max) {
+  const bool below = std::isfinite(min), above = std::isfinite(max);
   Edit edit;
   edit.arg = arg;
-  edit.min = min;
-  edit.text = edit.arg + " clamped at " + figure(min);
-  edit.code = ".clamp(min=" + figure(min) + ")";
+  if (below) edit.min = min;
+  if (above) edit.max = max;
+  if (below && above) {
+    edit.text = edit.arg + " clamped to [" + figure(min) + ", " + figure(max) + "]";
+    edit.code = ".clamp(" + figure(min) + ", " + figure(max) + ")";
+  } else if (below) {
+    edit.text = edit.arg + " clamped at " + figure(min);
+    edit.code = ".clamp(min=" + figure(min) + ")";
+  } else {
+    edit.text = edit.arg + " clamped to at most " + figure(max);
+    edit.code = ".clamp(max=" + figure(max) + ")";
+  }
   add(std::move(edit));
   return *this;
 }
 
-Edits& Edits::at_most(std::string_view arg, double max) {
-  Edit edit;
-  edit.arg = arg;
-  edit.max = max;
-  edit.text = edit.arg + " clamped to at most " + figure(max);
-  edit.code = ".clamp(max=" + figure(max) + ")";
-  add(std::move(edit));
-  return *this;
-}
+Edits& Edits::at_least(std::string_view arg, double min) { return clamp(arg, min, std::numeric_limits<double>::infinity()); }
 
-Edits& Edits::between(std::string_view arg, double min, double max) {
-  Edit edit;
-  edit.arg = arg;
-  edit.min = min;
-  edit.max = max;
-  edit.text = edit.arg + " clamped to [" + figure(min) + ", " + figure(max) + "]";
-  edit.code = ".clamp(" + figure(min) + ", " + figure(max) + ")";
-  add(std::move(edit));
-  return *this;
-}
+Edits& Edits::at_most(std::string_view arg, double max) { return clamp(arg, -std::numeric_limits<double>::infinity(), max); }
+
+Edits& Edits::between(std::string_view arg, double min, double max) { return clamp(arg, min, max); }
 
 Edits& Edits::inside(std::string_view arg, double low, double high) {
   const sense::DType dtype = dtype_of(arg);

@@ -38,6 +38,7 @@ class Edits {
   const record::Op* call() const;
 
  private:
+  Edits& clamp(std::string_view arg, double min, double max);  // an infinite bound is none
   void add(replay::Edit edit);
   sense::DType dtype_of(std::string_view arg) const;
 

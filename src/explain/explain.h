@@ -40,6 +40,8 @@ struct Finding {
   std::optional<replay::Edit> fix_edit;        // the verified one
   double step_seconds = 0, tried_seconds = 0, budget_seconds = 0;
   bool out_of_time = false;
+  std::int64_t batch_rows = 0;                 // samples in the batch, where a search told
+  std::vector<std::int64_t> guilty;            // those of them that make the step fail, each alone; all of them or none
 };
 
 // What the run knows besides the trace.

@@ -108,6 +108,9 @@ class Trials {
     // Half of what is left: the others tell as much.
     const replay::GuiltyRows found = lab_.guilty_rows(finding_.rows, (limit_ - spent()) / 2);
     if (!found.ran || found.guilty.empty()) return;
+    finding_.batch_rows = found.rows;
+    if (!found.more && !found.together && static_cast<std::int64_t>(found.guilty.size()) < found.rows)
+      finding_.guilty = found.guilty;
     std::string which;
     constexpr std::size_t kShown = 8;
     for (std::size_t i = 0; i < std::min(found.guilty.size(), kShown); ++i)

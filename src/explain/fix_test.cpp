@@ -118,6 +118,23 @@ TEST(Fix, GuiltySamplesAreTold) {
   const auto found = std::find_if(finding.experiments.begin(), finding.experiments.end(), told);
   ASSERT_NE(found, finding.experiments.end());
   EXPECT_EQ(found->outcome, "loss and gradients finite; each of them alone makes the step fail");
+  EXPECT_EQ(finding.guilty, (std::vector<std::int64_t>{3, 9}));
+  EXPECT_EQ(finding.batch_rows, 32);
+}
+
+TEST(Fix, SamplesThatAreNotAllKnownOrNotGuiltyAloneAreNotNamed) {
+  for (const int kind : {0, 1, 2}) {
+    Finding finding = with_edits(0);
+    TableStep step;
+    step.rows.ran = true;
+    step.rows.rows = 2;
+    step.rows.guilty = {0};
+    if (kind == 0) step.rows.more = true;
+    if (kind == 1) step.rows.together = true;
+    if (kind == 2) step.rows.guilty = {0, 1};
+    try_on_step(finding, step, {});
+    EXPECT_TRUE(finding.guilty.empty()) << kind;
+  }
 }
 
 TEST(Fix, ARuleNamesEditsOfAllCallsOfItsLine) {

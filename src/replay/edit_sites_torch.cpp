@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace finitude::replay {
 namespace {
@@ -70,40 +73,79 @@ class Finder {
     return around ? around : parts == 1 ? inside : std::nullopt;
   }
 
-  void find_calls() {
-    const bool of_argument = edit_.kind == Edit::Kind::kClamp || edit_.kind == Edit::Kind::kReplace;
-    for (const OpId op : edit_.ops) {
-      const auto index = entry_of(op);
-      if (!index || out_.site_at.contains(*index)) continue;
-      const Entry& entry = tape_.entries[*index];
-      const auto handle = handle_of(tape_, entry);
-      if (!handle) continue;
-      EditSite site;
-      site.entry = *index;
-      if (of_argument) {
-        const auto& arguments = handle->schema().arguments();
-        const auto named = [&](const c10::Argument& a) { return a.name() == edit_.arg; };
-        const auto found = std::find_if(arguments.begin(), arguments.end(), named);
-        site.arg = static_cast<std::size_t>(found - arguments.begin());
-        if (found == arguments.end() || site.arg >= entry.args.size()) {
-          out_.why_not = tape_.operators[entry.number].name + " has no argument " + edit_.arg;
-          return;
-        }
-        if (found->alias_info() != nullptr && found->alias_info()->isWrite()) {
-          out_.why_not = tape_.operators[entry.number].name + " writes its argument " + edit_.arg;
-          return;
-        }
-        const capture::Value& value = entry.args[site.arg];
-        site.is_tensor = value.kind == capture::Value::kTensor;
-        if (site.is_tensor) site.tensor = value.tensors.at(0);
-        else if (value.kind != capture::Value::kInt && value.kind != capture::Value::kDouble) {
-          out_.why_not = edit_.arg + " is neither a tensor nor a number";
-          return;
-        }
+  struct Place {
+    std::size_t entry;
+    std::string arg;
+  };
+
+  // The parts of an op that read the tensor which it takes as `arg`, under the names that they have for it: a linear layer
+  // hands its input to addmm, under autocast to a cast.
+  std::vector<Place> parts_reading(OpId op, const std::string& arg) const {
+    std::vector<Place> out;
+    if (op >= trace_.ops.size()) return out;
+    const auto& inputs = trace_.ops[op].inputs;
+    const auto whole = std::find_if(inputs.begin(), inputs.end(), [&](const record::TensorUse& use) { return use.arg == arg; });
+    if (whole == inputs.end() || whole->storage == kNone) return out;
+    for (std::size_t i = 0; i < tape_.entries.size(); ++i) {
+      const OpId traced = tape_.entries[i].traced;
+      if (!stands_for(tape_.entries[i], traced) || !is_within(traced, op)) continue;
+      for (const record::TensorUse& use : trace_.ops[traced].inputs) {
+        if (use.storage == whole->storage && use.begin == whole->begin && use.end == whole->end && !use.written)
+          out.push_back({i, use.arg});
       }
-      out_.site_at[*index] = out_.sites.size();
-      out_.sites.push_back(std::move(site));
     }
+    return out;
+  }
+
+  std::vector<Place> places_of(OpId op) const {
+    const auto index = entry_of(op);
+    const bool of_argument = edit_.kind == Edit::Kind::kClamp || edit_.kind == Edit::Kind::kReplace;
+    const OpId traced = index ? tape_.entries[*index].traced : kNone;
+    if (of_argument && traced != op && (!index || is_within(traced, op))) {
+      if (auto parts = parts_reading(op, edit_.arg); !parts.empty()) return parts;
+    }
+    return index ? std::vector<Place>{{*index, edit_.arg}} : std::vector<Place>{};
+  }
+
+  void find_calls() {
+    for (const OpId op : edit_.ops) {
+      for (const Place& place : places_of(op)) {
+        if (!out_.site_at.contains(place.entry)) add_site(place);
+        if (!out_.why_not.empty()) return;
+      }
+    }
+  }
+
+  void add_site(const Place& place) {
+    const Entry& entry = tape_.entries[place.entry];
+    const auto handle = handle_of(tape_, entry);
+    if (!handle) return;
+    EditSite site;
+    site.entry = place.entry;
+    if (edit_.kind == Edit::Kind::kClamp || edit_.kind == Edit::Kind::kReplace) {
+      const auto& arguments = handle->schema().arguments();
+      const auto named = [&](const c10::Argument& a) { return a.name() == place.arg; };
+      const auto found = std::find_if(arguments.begin(), arguments.end(), named);
+      site.arg = static_cast<std::size_t>(found - arguments.begin());
+      const std::string& name = tape_.operators[entry.number].name;
+      if (found == arguments.end() || site.arg >= entry.args.size()) {
+        out_.why_not = name + " has no argument " + place.arg;
+        return;
+      }
+      if (found->alias_info() != nullptr && found->alias_info()->isWrite()) {
+        out_.why_not = name + " writes its argument " + place.arg;
+        return;
+      }
+      const capture::Value& value = entry.args[site.arg];
+      site.is_tensor = value.kind == capture::Value::kTensor;
+      if (site.is_tensor) site.tensor = value.tensors.at(0);
+      else if (value.kind != capture::Value::kInt && value.kind != capture::Value::kDouble) {
+        out_.why_not = place.arg + " is neither a tensor nor a number";
+        return;
+      }
+    }
+    out_.site_at[place.entry] = out_.sites.size();
+    out_.sites.push_back(std::move(site));
   }
 
   void find_nodes() {

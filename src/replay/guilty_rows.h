@@ -9,9 +9,10 @@
 
 namespace finitude::replay {
 
-// The inputs of the step that nobody named and that have the most common number of rows are taken for the batch.
-// Sample by sample it is made of copies of one healthy sample, and of the original ones by halves, until those
-// are left that bring the failure back. The tape is played for each try.
+// The tensors that came in from outside or that the step made itself (batch_inputs.h), and have the most common number of
+// rows, are taken for the batch; where it fails whatever sample they hold, those with the next number. Sample by sample
+// the batch is made of copies of one healthy sample, and of the original ones by halves, until those are left that bring
+// the failure back. The tape is played for each try.
 GuiltyRows find_guilty_rows(const capture::Tape& tape, const std::vector<std::int64_t>& spare, double seconds);
 
 // The search alone. fails(kept): does the step fail with these samples as they were and all others replaced? Every

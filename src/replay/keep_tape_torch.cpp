@@ -1,8 +1,8 @@
 #include "replay/keep_tape_torch.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
-#include "capture/link.h"
 #include "replay/tape_player.h"
 
 namespace finitude::replay {
@@ -26,7 +26,7 @@ void tell_sources(capture::Tape& tape, const LineText& line) {
 }
 
 Kept keep_tape(capture::Tape tape, const std::string& folder, nlohmann::json about, const capture::CapsuleOptions& options,
-               std::uint64_t replay_below, const LineText& line) {
+               std::uint64_t replay_below, const LineText& line, std::vector<capture::NamedTensor> start) {
   Kept kept;
   try {
     if (!tape.gaps.empty() && !options.redact) {
@@ -37,21 +37,12 @@ Kept keep_tape(capture::Tape tape, const std::string& folder, nlohmann::json abo
     kept.replayed = tried(tape, replay_below);
     about["replay"] = kept.replayed;
     if (const std::string* autocast = tape.setting("autocast")) about["flags"]["autocast"] = *autocast;
-    kept.why_not = capture::write_capsule(folder, std::move(tape), std::move(about), options).why();
+    kept.why_not = capture::write_capsule(folder, std::move(tape), std::move(about), options, std::move(start)).why();
     if (!kept.why_not.empty()) kept.why_not = "its folder " + kept.why_not;
   } catch (const std::exception& e) {
     kept.why_not = e.what();
   }
   return kept;
-}
-
-Kept keep_tape(observe::TapeRecorder& recorder, const std::string& folder, nlohmann::json about,
-               const capture::CapsuleOptions& options, std::uint64_t replay_below, const LineText& line) {
-  try {
-    return keep_tape(capture::link(recorder.take()), folder, std::move(about), options, replay_below, line);
-  } catch (const std::exception& e) {
-    return {e.what(), ""};
-  }
 }
 
 }  // namespace finitude::replay

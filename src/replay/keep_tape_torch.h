@@ -5,9 +5,9 @@
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "capture/capsule.h"
-#include "observe/tape_recorder_torch.h"
 
 namespace finitude::replay {
 
@@ -23,11 +23,8 @@ struct Kept {
 };
 
 // Writes `folder` (capture::write_capsule). Steps whose inputs take at most `replay_below` bytes are replayed first; how
-// that went is in `about`. Never throws.
+// that went is in `about`. start: what else the program held as the step began; its memory has to stay. Never throws.
 Kept keep_tape(capture::Tape tape, const std::string& folder, nlohmann::json about, const capture::CapsuleOptions& options,
-               std::uint64_t replay_below, const LineText& line);
-// The same of a recording, which ends.
-Kept keep_tape(observe::TapeRecorder& recorder, const std::string& folder, nlohmann::json about,
-               const capture::CapsuleOptions& options, std::uint64_t replay_below, const LineText& line);
+               std::uint64_t replay_below, const LineText& line, std::vector<capture::NamedTensor> start = {});
 
 }  // namespace finitude::replay

@@ -16,7 +16,7 @@
 
 namespace finitude::replay {
 
-// The tensors that a call gave and wrote, each once.
+// The tensors that a call gave and wrote, each once; none of a call that only allocates.
 std::vector<at::Tensor> told_by(const PlayedCall& call);
 
 // Copies what the calls that an edit reaches give and write in the unchanged step, and notes the rows that the

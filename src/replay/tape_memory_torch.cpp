@@ -62,9 +62,8 @@ void check_inside(const TensorRef& ref, std::size_t item, std::size_t storage_by
 
 }  // namespace
 
-TapeMemory::TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype,
-                       const std::map<StorageId, std::string>* contents)
-    : tape_(tape), contents_(contents), storages_(tape.storages.size()), last_used_(tape.entries.size()) {
+TapeMemory::TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype)
+    : tape_(tape), storages_(tape.storages.size()), last_used_(tape.entries.size()) {
   if (dtype) retype_.emplace(tape, *dtype);
   constexpr std::size_t kNever = static_cast<std::size_t>(-1);
   std::vector<std::size_t> last(tape.storages.size(), kNever);
@@ -93,10 +92,8 @@ c10::Storage& TapeMemory::storage(StorageId id) {
     const capture::Storage& known = tape_.storages[id];
     TORCH_CHECK(known.origin != capture::Storage::kProduced, "the tape reads memory before it is made");
     const bool has_bytes = known.origin == capture::Storage::kInput;
-    const bool replaced = contents_ != nullptr && contents_->contains(id);
-    const std::string* bytes = replaced ? &contents_->at(id) : &known.bytes;
-    TORCH_CHECK(!has_bytes || bytes->size() == known.size_bytes, "the content of an input is not there");
-    slot = new_storage(known.size_bytes, known.misaligned, has_bytes ? bytes->data() : nullptr);
+    TORCH_CHECK(!has_bytes || known.bytes.size() == known.size_bytes, "the content of an input is not there");
+    slot = new_storage(known.size_bytes, known.misaligned, has_bytes ? known.bytes.data() : nullptr);
     if (retype_ && retype_->converts(id)) slot = retype_->converted(id, slot);
   }
   return slot;

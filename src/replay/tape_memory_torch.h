@@ -18,9 +18,7 @@ namespace finitude::replay {
 class TapeMemory {
  public:
   // dtype: the floating dtype that everything is computed in; nothing: each as it was.
-  // contents: of inputs, in the place of those on the tape; null: none.
-  TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype,
-             const std::map<capture::StorageId, std::string>* contents = nullptr);
+  TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype);
 
   // Throw c10::Error where the tape asks for what cannot be.
   c10::IValue argument(const capture::Value& value, const c10::Argument& argument,
@@ -51,7 +49,6 @@ class TapeMemory {
   std::string bind_dense(const capture::TensorRef& ref, const at::Tensor& tensor);
 
   const capture::Tape& tape_;
-  const std::map<capture::StorageId, std::string>* const contents_;
   std::optional<Retype> retype_;
   bool as_recorded_ = false;
   std::vector<c10::Storage> storages_;

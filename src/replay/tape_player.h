@@ -20,8 +20,6 @@ struct PlayOptions {
   std::string dtype;
   // Deterministic kernels only; a call that has none fails.
   bool deterministic = false;
-  // Contents of inputs in the place of those on the tape, of the same size; outlives the replay.
-  const std::map<capture::StorageId, std::string>* contents = nullptr;
 };
 
 struct PlayedOutcome {

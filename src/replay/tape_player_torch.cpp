@@ -64,7 +64,7 @@ class Player {
         options_(options),
         observer_(observer),
         dtype_(dtype_named(options.dtype)),
-        memory_(tape, dtype_, options.contents) {}
+        memory_(tape, dtype_) {}
 
   Played run() {
     find_operators();

@@ -138,6 +138,8 @@ Told tell(const Runs& runs, const capture::Tape& tape) {
   std::snprintf(line, sizeof line, ": %zu of %zu results have the same bits; %zu calls, %.3f ms\n", same,
                 first.outcomes.size(), first.calls, first.seconds * 1e3);
   told.text += headline(verdict, runs) + line;
+  if (const std::string* calls = tape.setting("collectives"))
+    told.text += "what other ranks gave is as it was recorded (" + *calls + ")\n";
   return told;
 }
 

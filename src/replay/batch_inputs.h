@@ -1,0 +1,25 @@
+// The tensors of a captured step that hold a sample in each row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "capture/tape.h"
+
+namespace finitude::replay {
+
+struct BatchInput {
+  capture::StorageId storage = 0;
+  std::size_t begin = 0, row_bytes = 0;  // in the storage; row after row
+  // The first entry that takes it, filled as it is by then: as its argument `arg`, of several tensors in that the one
+  // numbered `item`.
+  std::size_t read_at = 0, arg = 0, item = 0;
+};
+
+// By the number of rows, at least 2. Inputs that nobody named, and what was made before the first backward call out of
+// nothing else: by operators that take no tensor, or by the host.
+std::map<std::int64_t, std::vector<BatchInput>> batch_inputs(const capture::Tape& tape);
+
+}  // namespace finitude::replay

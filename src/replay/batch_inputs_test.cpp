@@ -1,0 +1,90 @@
+#include "replay/batch_inputs.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "capture/testing.h"
+
+namespace finitude::replay {
+namespace {
+
+using capture::Entry;
+using capture::Storage;
+using capture::Tape;
+using capture::tensor_value;
+using capture::Value;
+
+Entry call(std::uint32_t op, std::vector<Value> args, std::vector<Value> results) {
+  Entry entry;
+  entry.number = op;
+  entry.args = std::move(args);
+  entry.results = std::move(results);
+  return entry;
+}
+
+Storage storage(Storage::Origin origin, std::uint64_t floats, std::string kind = "") {
+  Storage out;
+  out.origin = origin;
+  out.size_bytes = 4 * floats;
+  out.kind = std::move(kind);
+  if (origin == Storage::kInput) out.bytes.resize(out.size_bytes);
+  return out;
+}
+
+enum : std::uint32_t { kRandn, kFill, kMul, kEmptyLike, kNormal };
+
+// 0: weight [5,3]. 1: labels [5], given. 2: drawn [5,3], then filled in part. 3: product of 0 and 2. 4: like 3.
+Tape tape() {
+  Tape tape;
+  tape.operators = {{"aten::randn", ""}, {"aten::fill_", "Scalar"}, {"aten::mul", "Tensor"}, {"aten::empty_like", ""}, {"aten::normal_", ""}};
+  tape.storages = {storage(Storage::kInput, 15, "parameter"), storage(Storage::kInput, 5), storage(Storage::kProduced, 15),
+                   storage(Storage::kProduced, 15), storage(Storage::kProduced, 15)};
+  tape.entries = {call(kRandn, {}, {tensor_value(2, {5, 3})}), call(kFill, {tensor_value(2, {3}, 12)}, {tensor_value(2, {3}, 12)}),
+                  call(kMul, {tensor_value(0, {5, 3}), tensor_value(2, {5, 3})}, {tensor_value(3, {5, 3})}),
+                  call(kMul, {tensor_value(3, {5, 3}), tensor_value(1, {5, 1})}, {tensor_value(3, {5, 3})})};
+  return tape;
+}
+
+TEST(BatchInputs, AreGivenOrMadeOfNothing) {
+  const auto found = batch_inputs(tape());
+  ASSERT_EQ(found.size(), 1u);
+  const auto& inputs = found.at(5);
+  ASSERT_EQ(inputs.size(), 2u);
+  EXPECT_EQ(inputs[0].storage, 2u);
+  EXPECT_EQ(inputs[0].read_at, 2u);  // not where it is filled
+  EXPECT_EQ(inputs[0].arg, 1u);
+  EXPECT_EQ(inputs[0].row_bytes, 12u);
+  EXPECT_EQ(inputs[1].storage, 1u);
+  EXPECT_EQ(inputs[1].read_at, 3u);
+  EXPECT_EQ(inputs[1].row_bytes, 4u);
+}
+
+TEST(BatchInputs, MemoryLikeAnotherTensorIsMadeOfNothingUntilSomethingComputedGoesIn) {
+  for (const bool computed : {false, true}) {
+    Tape t = tape();
+    t.entries.resize(3);
+    t.entries.push_back(call(kEmptyLike, {tensor_value(3, {5, 3})}, {tensor_value(4, {5, 3})}));
+    t.entries.push_back(computed ? call(kMul, {tensor_value(4, {5, 3}), tensor_value(3, {5, 3})}, {tensor_value(4, {5, 3})})
+                                 : call(kNormal, {tensor_value(4, {5, 3})}, {tensor_value(4, {5, 3})}));
+    t.entries.push_back(call(kMul, {tensor_value(4, {5, 3}), tensor_value(3, {5, 3})}, {tensor_value(3, {5, 3})}));
+    std::size_t made = 0;
+    const auto found = batch_inputs(t);
+    for (const BatchInput& input : found.at(5)) made += input.storage == 4;
+    EXPECT_EQ(made, computed ? 0u : 1u);
+  }
+}
+
+TEST(BatchInputs, WhatBackwardMakesAndWhatHasNoRowsIsNone) {
+  Tape t = tape();
+  for (Entry& entry : t.entries) entry.of_backward = true;
+  EXPECT_EQ(batch_inputs(t).at(5).size(), 1u);  // the given one
+  t = tape();
+  t.storages[2].size_bytes = 8;  // a tape from elsewhere may say anything
+  EXPECT_EQ(batch_inputs(t).at(5).size(), 1u);
+  t.entries[2].args[1].tensors[0].storage = 77;
+  EXPECT_EQ(batch_inputs(t).at(5).size(), 1u);
+}
+
+}  // namespace
+}  // namespace finitude::replay
