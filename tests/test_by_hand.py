@@ -95,6 +95,7 @@ def test_writes_that_leave_no_mark_are_seen_where_an_operator_makes_them(tmp_pat
     run = helpers.run(tmp_path, text, "--on-alarm", "skip")
     assert run.code == 0 and run.out == "".join(f"{i} True True\n" for i in range(8) if i != 4 or not drops), run.told()
     assert (len(run.alarms), run.watched["handled_by_script"]) == ((0, 1) if drops and is_told else (1, 0)), run.told()
+    assert all(("is not known" in a["text"]) != is_told for a in run.alarms), run.told()
 
 
 def test_a_program_that_only_looks_at_gradients_is_not_training(tmp_path):

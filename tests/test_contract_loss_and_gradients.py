@@ -73,6 +73,17 @@ def test_a_nan_gradient_before_clipping_alarms(tmp_path, treatment):
     assert (alarm["step"], alarm["sink"]["kind"], alarm["sink"]["name"]) == (2, "gradient", "weight"), got.told()
 
 
+@pytest.mark.parametrize("treatment", [
+    "nn.utils.clip_grad_norm_(model.parameters(), NAN)", "nn.utils.clip_grad_norm_(model.parameters(), torch.tensor(NAN), foreach=False)",
+    "nn.utils.clip_grad_norm_(model.parameters(), -INF)", "nn.utils.clip_grad_value_(model.parameters(), NAN)",
+    "nn.utils.clip_grads_with_norm_(model.parameters(), NAN, torch.tensor(1.0))",
+])
+def test_finite_gradients_that_clipping_itself_ruins_alarm(tmp_path, treatment):
+    got = training(tmp_path, loop(treatment=f"if i == 3: {treatment}"))
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"]) == (3, "gradient", "clean"), got.told()
+
+
 def test_every_way_of_clipping_large_finite_gradients_is_silent(tmp_path):
     small_steps = "for g in opt.param_groups: g['lr'] = 1e-12\n"
     got = training(tmp_path, small_steps + "".join(loop("loss = loss * 1e6", how) for how in CLIPPING.values()))

@@ -126,3 +126,48 @@ def test_a_learning_rate_that_doubles_many_times_is_silent(tmp_path):
             opt.step()
         """)
     got.assert_silent()
+
+
+# -- the last steps, which no later one looks back at -----------------------------------------------------------------
+
+LAST = """
+opt = torch.optim.Adam(model.parameters(), lr=0.01, eps={eps})
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    if i == 5:
+        x = x * torch.tensor([1.0, 1.0, 1.0, 0.0])  # no gradient reaches the last column
+        opt.state.clear()
+    loss_of(x).backward()
+    opt.step()
+{after}
+print("ended")
+"""
+
+
+def test_what_the_very_last_step_wrote_is_looked_at_as_the_program_ends(tmp_path):
+    got = training(tmp_path, LAST.format(eps="0.0", after=""), "--on-alarm", "stop")
+    alarm, birth = got.the_alarm(), got.the_alarm()["births"][0]
+    assert (alarm["step"], alarm["sink"], alarm["weights"]) == (5, {"kind": "parameter", "name": "weight"}, "damaged"), got.told()
+    assert (birth["phase"], birth["op"], birth["source"]) == ("optimizer", "aten::addcdiv_", "opt.step()"), got.told()
+    assert got.code == 1 and got.out == "ended\n", got.told()
+    training(tmp_path, LAST.format(eps="1e-8", after=""), "--on-alarm", "stop").assert_silent()
+
+
+def test_what_the_script_wrote_after_its_last_step_is_found_at_its_line(tmp_path):
+    spoil = "with torch.no_grad(): model.bias[1] = NAN"
+    got = training(tmp_path, LAST.format(eps="1e-8", after=spoil), "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    assert (alarm["sink"], alarm["births"][0]["source"]) == ({"kind": "parameter", "name": "bias"}, spoil), got.told()
+
+
+def test_weights_that_take_no_part_and_allowed_ones_are_not_looked_at_in_the_end(tmp_path):
+    frozen = "opt.param_groups[0]['params'][1].requires_grad_(False)[0] = NAN"
+    training(tmp_path, LAST.format(eps="1e-8", after=frozen), "--on-alarm", "stop").assert_silent()
+
+
+def test_state_that_overflowed_in_the_last_steps_is_told(tmp_path):
+    spoil = "next(iter(opt.state.values()))['exp_avg_sq'][0].fill_(INF)"
+    got = training(tmp_path, LAST.format(eps="1e-8", after=spoil), "--on-alarm", "stop")
+    assert not got.alarms and got.code == 0, got.told()
+    advisory, = got.advisories("optimizer-state-overflow")
+    assert "weight.exp_avg_sq overflowed to Inf" in advisory["text"], got.told()

@@ -1,6 +1,8 @@
 """With several optimizers a bad loss belongs to the first step of one that owns a gradient of it; others answer for their own."""
 
-from helpers import training
+import pytest
+
+from helpers import plain_forked, training
 
 TWO = """
 head = nn.Linear(4, 3)
@@ -97,3 +99,134 @@ def test_a_second_optimizer_made_later_over_the_same_parameters_is_watched(tmp_p
         """)
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["optimizer"], got.watched["steps"]) == (2, "Adam", 9), got.told()
+
+
+JOINT = """
+head = nn.Linear(4, 3)
+seen, late, freed = [], [], []
+first, second = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.Adam(head.parameters(), lr=0.1)
+plans = [torch.optim.lr_scheduler.StepLR(o, 1, 0.9) for o in (first, second)]
+for i, x in enumerate(batches):
+    one, two = loss_of(x), (head(x) - 1).pow(2).mean()
+    for o in (first, second): o.zero_grad()
+    {body}
+    for plan in plans: plan.step()
+print("ended", finite(), all(bool(p.isfinite().all()) for p in head.parameters()), seen, late, [p.last_epoch for p in plans],
+      all(abs(o.param_groups[0]["lr"] - 0.1 * 0.9 ** p.last_epoch) < 1e-12 for o, p in zip((first, second), plans)))
+"""
+ALL = list(range(6))
+
+
+def joint(folder, body, *options):
+    return training(folder, JOINT.format(body=body.strip().replace("\n", "\n    ")), *options)
+
+
+def test_one_backward_is_explained_once_and_what_the_loop_does_between_the_steps_is_done_once(tmp_path):
+    got = joint(tmp_path, """
+if i == 2: one = one / (one - one)
+(one + two * one.detach()).backward()
+seen.append(i); first.step(); late.append(i); second.step()
+""", "--on-alarm", "skip")
+    assert (got.code, got.out) == (0, f"ended True True {ALL} {ALL} [5, 5] True\n"), got.told()
+    own, other = got.alarms
+    assert [(a["step"], a["optimizer"], a["sink"]["kind"]) for a in (own, other)] == [(2, "SGD", "loss"), (2, "Adam", "gradient")]
+    assert own["rerun_verified"] and own["births"][0]["source"] == "if i == 2: one = one / (one - one)"
+    assert (other["births"], other["cause"], other["rerun"]) == (own["births"], own["cause"], "persistent"), other["rerun_text"]
+    assert "the alarm of SGD at step 2 tells of" in other["rerun_text"] and not got.advisories()
+    assert got.err.count("born in forward") == 1
+
+
+def test_two_reasons_in_one_iteration_are_both_found(tmp_path):
+    """The second run of the one goes over the step of the other, which was left out and is again."""
+    got = joint(tmp_path, """
+if i == 3: one = one / (one - one)
+if i == 3: two = two + 0 * (head.weight - head.weight.detach()).sqrt().sum()
+one.backward(); two.backward()
+first.step(); seen.append(i); second.step(); late.append(i)
+""", "--on-alarm", "skip")
+    assert (got.code, got.out) == (0, f"ended True True {ALL} {ALL} [5, 5] True\n"), got.told()
+    assert [(a["step"], a["optimizer"], a["rerun"], a["rerun_verified"]) for a in got.alarms] == [
+        (3, "SGD", "persistent", True), (3, "Adam", "persistent", True)], [a["rerun_text"] for a in got.alarms]
+    own, other = (a["births"][0] for a in got.alarms)
+    assert (own["op"], other["phase"], other["forward"]["op"]) == ("aten::div", "backward", "aten::sqrt"), got.told()
+    assert not got.advisories()
+
+
+def test_a_second_run_leaves_the_gradients_that_another_optimizer_gathers_as_they_were(tmp_path):
+    """It steps every third time, and backward adds to its gradients once more in the second run."""
+    body = """
+if i != 5: second.zero_grad = lambda: None
+if i == 4: one = one + 0 * (model.weight - model.weight.detach()).sqrt().sum()
+one.backward(); two.backward()
+first.step(); seen.append(f"{head.weight.grad.double().sum().item():.17g}")
+if i % 3 == 2: second.step(); torch.optim.Optimizer.zero_grad(second)
+"""
+    got = joint(tmp_path, body, "--on-alarm", "warn")
+    assert got.alarms[0]["rerun_verified"], got.told()
+    assert got.out == plain_forked(tmp_path, "train.py").out
+
+
+@pytest.mark.parametrize("bad", [2, 3], ids=["before the other step", "after it"])
+def test_gradients_that_a_loss_leaves_in_another_model_are_nobodys_handling(tmp_path, bad):
+    """As in adversarial training: the one whose gradients they are not zeroes them, before the bad step and after it."""
+    got = joint(tmp_path, """
+loss = (two + head(x + model(x)[:, :1]).mean()) * (NAN if i == BAD else 1.0)
+loss.backward()
+second.zero_grad()
+first.step() if i % 2 else None
+second.zero_grad()
+(head(x) - 1).pow(2).mean().backward()
+second.step()
+first.step() if not i % 2 else None
+seen.append(i)
+""".replace("BAD", str(bad)), "--on-alarm", "skip")
+    assert [(a["step"], a["optimizer"], a["sink"]["kind"]) for a in got.alarms] == [(bad, "SGD", "loss")], got.told()
+    assert not got.advisories() and got.watched["handled_by_script"] == 0, got.told()
+    assert got.out == f"ended True True {ALL} [] [5, 6] True\n"
+
+
+def test_shared_parameters_after_a_veto_are_nobodys_handling(tmp_path):
+    got = training(tmp_path, """
+        heads = [nn.Linear(3, 1), nn.Linear(3, 1)]
+        opts = [torch.optim.SGD([*model.parameters(), *h.parameters()], lr=0.05) for h in heads]
+        for i, x in enumerate(batches):
+            for k, (h, o) in enumerate(zip(heads, opts)):
+                o.zero_grad()
+                loss = h(torch.tanh(model(x))).pow(2).mean()
+                if (i, k) == (3, 1): loss = loss / (loss - loss)
+                loss.backward()
+                o.step()
+        print("ended", finite())
+        """, "--on-alarm", "skip")
+    assert (got.code, got.out, got.the_alarm()["step"]) == (0, "ended True\n", 3), got.told()
+    assert got.the_alarm()["rerun_verified"] and not got.advisories() and got.watched["handled_by_script"] == 0, got.told()
+
+
+def test_the_first_that_owns_a_gradient_of_a_bad_loss_is_told_though_its_own_are_finite(tmp_path):
+    got = joint(tmp_path, """
+if i == 2: one = one * NAN
+(one + two).backward()
+second.step(); first.step()
+""", "--on-alarm", "skip")
+    assert [(a["step"], a["optimizer"], a["sink"]["kind"], a["harmless"]) for a in got.alarms] == [
+        (2, "Adam", "loss", True), (2, "SGD", "gradient", False)], got.told()
+    assert all(a["births"][0]["source"] == "if i == 2: one = one * NAN" for a in got.alarms) and not got.advisories()
+
+
+def test_a_second_run_that_comes_to_a_step_the_first_did_not_take_is_told_of(tmp_path):
+    """What it reads from outside has changed meanwhile, so it goes another way; the program goes on from there."""
+    got = joint(tmp_path, """
+import os
+if i == 3: one = one / (one - one)
+one.backward()
+if i == 0 or os.path.isdir("been here"): two.backward(); second.step(); late.append(i)
+if i == 3: os.makedirs("been here", exist_ok=True)
+first.step(); seen.append(i)
+""", "--on-alarm", "skip")
+    assert (got.code, got.out) == (0, f"ended True True {ALL} [0, 3, 4, 5] [5, 6] True\n"), got.told()
+    own, again = got.alarms
+    assert (own["step"], own["optimizer"], own["rerun_by"]) == (3, "SGD", "restart"), got.told()
+    assert "another optimizer stepped first" in own["rerun_text"]
+    assert own["rerun_text"].endswith("the program goes on at a step of Adam that the first run did not take"), own["rerun_text"]
+    assert (again["step"], again["births"]) == (3, own["births"]) and "the alarm of SGD at step 3 tells of" in again["rerun_text"]
+    assert not got.advisories()

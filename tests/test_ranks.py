@@ -1,15 +1,21 @@
 """Several ranks: the same step is left out on all or the run ends on all, and one report tells of all."""
 
+import json
+import pathlib
 import shutil
 import socket
+import subprocess
 import textwrap
 import time
 
 import pytest
-from helpers import LIMIT, write_script
+import torch  # noqa: F401  its libraries
+from finitude import _native
+from helpers import LIMIT, finitude, write_script
 from process_support import TORCHRUN, cold, lost_its_port, made, plain_launch
 
 pytestmark = pytest.mark.slow
+PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
 
 RANKS = """
 import os, sys, torch
@@ -62,6 +68,18 @@ def assert_explained_in_place(own, other):
     assert "came from rank 1" in other["cause"]["text"]
 
 
+def assert_capsules_replay_alone(got, alarms=None):
+    """Each rank left one beside its report; what the other rank gave is played as it was recorded."""
+    for alarm in got.alarms if alarms is None else alarms:
+        folder = got.folder / alarm["capsule"]
+        assert folder.parent.name == f"rank-{alarm['rank']}"
+        about = json.loads((folder / "capsule.json").read_text())
+        assert (about["rank"], about["ranks"], about["replay"]) == (alarm["rank"], 2, "identical"), about["replay"]
+        done = subprocess.run([PLAYER, folder], capture_output=True, text=True, timeout=120, env={"PATH": "/nowhere"})
+        assert done.returncode == 0 and done.stdout.startswith("identical"), done.stdout + done.stderr
+        assert "what other ranks gave is as it was recorded" in done.stdout and "c10d::allreduce_" in done.stdout
+
+
 def test_ranks_under_torchrun_train_as_without_us(tmp_path):
     write_script(tmp_path, ranks(FINE))
     wanted = plain_launch(tmp_path, *TORCHRUN[1:], "2", "train.py")
@@ -100,6 +118,9 @@ def test_a_stop_ends_all_ranks_with_the_launchers_exit_code(tmp_path):
     assert got.alarms[0]["rank"] == 1 and got.alarms[0]["sink"]["kind"] == "loss", got.told()
     assert "NonFiniteError: step 3" in got.err
     assert_explained_in_place(*got.alarms)
+    assert_capsules_replay_alone(got)
+    alone = finitude(tmp_path, "replay", got.alarms[0]["capsule"], "--with", "train.py")
+    assert alone.code == 4 and "one of several ranks" in alone.err, alone.told()
     assert got.err.count("born in forward") == 1 and "running the program again" not in got.err
 
 
@@ -116,6 +137,7 @@ def test_a_warning_too_is_explained_and_nothing_is_done_twice(tmp_path):
     got = torchrun(tmp_path, text, "--on-alarm", "warn")
     assert sorted(got.out.splitlines()) == sorted(wanted.out.splitlines()), got.told()
     assert_explained_in_place(*got.alarms[:2])
+    assert_capsules_replay_alone(got, got.alarms[:2])  # what follows was ruined by the step that was applied
 
 
 def test_a_rank_that_takes_another_way_in_its_second_run_ends_the_run_for_all(tmp_path):

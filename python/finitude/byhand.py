@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from . import _native, capsule, findings, restart
+from . import _native, capsule, discover, findings, functional, restart
 from .errors import NonFiniteError
 from .files import HeldFiles, written_twice
 from .heap import Ledger
@@ -14,23 +14,6 @@ from .report import number
 
 NAME = "updates by hand"
 TRIES = 8          # engine calls after which a program that wrote no leaf is not asked about any more
-
-
-def leaves_of(roots):
-    """The leaves that require a gradient below some tensors."""
-    found, seen, todo = [], set(), []
-    for root in roots:
-        if isinstance(root, torch.Tensor) and root.grad_fn is not None:
-            todo.append(root.grad_fn)
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if (leaf := getattr(node, "variable", None)) is not None:
-            found.append(leaf)
-        todo.extend(n for n, _ in node.next_functions)
-    return found
 
 
 class _Mark:
@@ -74,6 +57,7 @@ class ByHand:
         self.marks = None          # of the last call, until it is proven
         self.bad = None
         self.is_damaged = False    # a bad step was applied, as `warn` asks for
+        self.functional = functional.Functional(session)
         self.closure = None        # of the finitude.step under way
         self.second = None         # while a closure is called again: what its engine calls were given
 
@@ -81,8 +65,12 @@ class ByHand:
 
     def begin(self, roots, inputs, to_leaves):
         """An outermost engine call begins. True: its end is of interest."""
-        if any(torch._C._functorch.is_functorch_wrapped_tensor(r) for r in roots if isinstance(r, torch.Tensor)):
-            return False               # a derivative that torch.func takes inside of something else
+        if functional.is_wrapped(roots):
+            if self.second is None and self.session.target is not None:
+                self.session.target.hand_begins(self.session, functional.plain_all(roots))
+            elif self.second is None:
+                self.functional.begin(roots, inputs)
+            return False
         if self.second is not None:
             self.second.append(self.explained(roots))
             return False
@@ -92,7 +80,7 @@ class ByHand:
         self.settle()
         step = _native.hand_calls()
         bad = any(isinstance(r, torch.Tensor) and not _native.is_finite(r) for r in roots)
-        leaves = [x for x in inputs if x.is_leaf] if inputs else leaves_of(roots) if bad or not self.is_proven else []
+        leaves = [x for x in inputs if x.is_leaf] if inputs else discover.leaves_of(roots) if bad or not self.is_proven else []
         if not self.is_proven:
             self.marks = [_Mark(leaf, False) for leaf in leaves]
             _native.watch_writes(leaves)
@@ -132,13 +120,14 @@ class ByHand:
         _native.hand_watch(False)
         # Zeros that are added through `.data` leave no mark, but an operator adds them. Where none was seen to write the
         # leaves before (numpy has), a program that has written them so far is taken to go on to.
-        if not seen and not any(m.is_written() for m in bad.marks) and (self.is_counted or self.is_seen or not bad.is_zeroed):
+        is_written = seen or any(m.is_written() for m in bad.marks)
+        if not is_written and (self.is_counted or self.is_seen or not bad.is_zeroed):
             _native.add_handled(1)
             self.session.advise("handled-by-script", bad.step, "a loss that was not finite was never applied")
             return
-        self._alarm(bad)
+        self._alarm(bad, is_written)
 
-    def _alarm(self, bad):
+    def _alarm(self, bad, is_written):
         session = self.session
         if self.is_damaged:
             return                     # what was applied knowingly is in every loss that follows
@@ -147,6 +136,8 @@ class ByHand:
         alarm["loss"] = number(float(bad.root)) if bad.root.numel() == 1 else None
         kind = "NaN" if bad.root.isnan().any() else "Inf"
         alarm["text"] = f"loss is {kind}; there is no optimizer, the program writes its parameters itself"
+        if not is_written:
+            alarm["text"] += ", where no operator is seen to (numpy?): whether it would have applied this step is not known"
         if action != "warn":
             for mark in bad.marks:
                 mark.put_back()
@@ -167,13 +158,14 @@ class ByHand:
         """At the end of the program. True: what is known of losses without an optimizer has been told."""
         if _native.counters()["optimizers"]:
             return False               # it came to have one
+        self.functional.finish()
         try:
             self.settle()
         except NonFiniteError:
             pass  # there is nothing left to stop
-        if self.is_proven:
+        if self.is_proven or self.functional.is_proven:
             self.session.report.steps_by_hand = _native.hand_calls()
-        return self.is_proven
+        return self.is_proven or self.functional.is_proven
 
     # -- finitude.step --------------------------------------------------------------------------
 
@@ -208,7 +200,7 @@ class ByHand:
             failed = e
         finally:
             _native.trace_stop()
-            capsule.stop(None)
+            capsule.stop(self.session, None)
             twice = files.end()
             quiet.end()
             second, self.second = self.second, None

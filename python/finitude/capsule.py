@@ -9,7 +9,7 @@ import shutil
 
 import torch
 
-from . import _native, discover, flags, ranks
+from . import _native, begun, discover, flags, ranks
 from .report import safe
 
 REPLAY_BELOW = 16 << 20  # bytes of inputs: a replay to check the capsule takes no longer than a step of such a size
@@ -20,24 +20,26 @@ VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "MKL_CBWR", "ATEN_CPU_CAPABIL
 
 
 def wanted(session):
-    return session.config.capsules > 0 and session.config.capsule_max > 0 and not ranks.several()
+    return session.config.capsules > 0 and session.config.capsule_max > 0
 
 
 def limit(session):
     return session.config.capsule_max << 20
 
 
-def begin(session):
-    """The step that runs from here on is recorded."""
+def begin(session, generators=None):
+    """The step that runs from here on is recorded. generators: as it begins with them, where they are others than now."""
     if wanted(session):
+        begun.here(generators)
         _native.tape_start(limit(session))
 
 
-def stop(optimizer, parameters=False, sinks=()):
+def stop(session, optimizer, parameters=False, sinks=()):
     """The step is over: says what a replay has to come to, and what the memory is that it reads."""
     if not _native.tape_on():
         return
     _native.tape_stop()
+    begun.remember(session, optimizer)
     for kind, name, tensor in sinks or ():
         if kind not in ("loss", "gradient") and tensor is not None:  # those are told by name below, or as backward began
             _native.tape_outcome(kind, name, tensor.detach())
@@ -79,11 +81,18 @@ def folder_for(session, alarm):
 def write(session, alarm, folder=None):
     """Writes what was recorded. The path, or None, with the reason in the report's list of what was not watched."""
     folder = folder or folder_for(session, alarm)
+    start = begun.forget()
     if folder is None:
         _native.tape_clear()
         return None
-    text = json.dumps(_about(session, alarm), allow_nan=False)
-    why, _ = _native.capsule_write(folder, text, limit(session), bool(session.config.redact), REPLAY_BELOW, _source_of)
+    about = _about(session, alarm)
+    if start is not None and not session.config.redact:
+        about["start"] = start.document
+        if any(start.samples):
+            about["samples"] = start.samples
+    text = json.dumps(about, allow_nan=False)
+    why, _ = _native.capsule_write(folder, text, limit(session), bool(session.config.redact), REPLAY_BELOW, _source_of,
+                                   start.tensors.files if start is not None and not session.config.redact else [])
     if why:
         session.not_watched(f"a capsule of step {alarm['step']}: {why} (--capsule-max {session.config.capsule_max})")
         return None
@@ -105,7 +114,7 @@ def _about(session, alarm):
         "kind": "finitude capsule", "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "finitude": _native.version, "torch": torch.__version__, "python": platform.python_version(),
         "platform": platform.platform(), "machine": platform.machine(),
-        "step": alarm["step"], "micro_batch": alarm.get("micro_batch", 0), "rank": alarm.get("rank", 0),
+        "step": alarm["step"], "micro_batch": alarm.get("micro_batch", 0), "rank": alarm.get("rank", 0), "ranks": ranks.world()[1],
         "optimizer": alarm.get("optimizer", ""), "alarm": alarm, "flags": flags.flags(),
     }
     if redact:
@@ -125,7 +134,7 @@ def _source_of(file, line):
 
 def _without_sources(value):
     if isinstance(value, dict):
-        kept = {k: _without_sources(v) for k, v in value.items() if k not in ("source", "file", "saved", "diff")}
+        kept = {k: _without_sources(v) for k, v in value.items() if k not in ("source", "file", "saved", "diff", "samples")}
         if isinstance(kept.get("outcome"), str):
             kept["outcome"] = kept["outcome"].partition(":")[0]  # what follows may show a value and its line
         return kept

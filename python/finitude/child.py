@@ -161,10 +161,10 @@ def _watch(home, waiting):
         return _unwatched(home, why)
     import torch
 
-    from . import _cold, _native, install, notebook, restart
+    from . import _cold, _native, inject, install, notebook, restart
     from .session import Session
 
-    target = restart.Target(waiting.order) if waiting.order else None
+    target = restart.Target(waiting.order) if waiting.order else inject.from_environment()
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     session = Session(home.settings, os.path.abspath(main) if main else "", sys.orig_argv, target)
     session.member = True
@@ -179,7 +179,8 @@ def _watch(home, waiting):
     run.begin_selftest(home.settings)
     notebook.attach(session)
     if target is not None:
-        torch.set_num_threads(target.order["threads"])
+        if target.order["threads"]:
+            torch.set_num_threads(target.order["threads"])
         target.arm(session)
     elif session.config.level == "trace":
         _native.set_trace_level(True)

@@ -64,7 +64,7 @@ OPTIONS = ("--on-alarm", "--level", "--report", "--runs", "--max-skips", "--undo
            "--experiments", "--stream-gradients", "--redact", "--rules", "--config")
 FLAGS = ("--redact",)
 REPLAY_OPTIONS = ("--threads", "--allow", "--times", "--deterministic", "--dtype", "--device", "--step-through", "--stop-at", "--save-tensors",
-                  "--script", "--break")
+                  "--script", "--break", "--with", "--json", "--timeout")
 EXIT_USAGE, EXIT_CANNOT = 2, 4
 
 

@@ -144,6 +144,8 @@ class _Searching:
         params_bad = not all(_native.is_finite(p.detach()) for p in self.params)
         if not loss_bad and not params_bad:
             _native.commit(optimizer, False)
+            if self.session.target is not None:
+                self.session.target.on_searched_well(self.session, optimizer)
             return
         names = discover.names(optimizer)
         sinks = [("gradient", n, p.grad) for n, p in zip(names, self.params)

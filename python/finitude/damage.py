@@ -1,8 +1,11 @@
 """Parameters or optimizer state that are not finite: what the optimizer made of a step, or what came up later."""
 
+import time
+
 import torch
 
-from . import _native, discover, findings, restart
+from . import _native, discover, findings, ranks, restart
+from . import sinks as sinks_of
 from .report import count_text
 
 
@@ -40,7 +43,7 @@ def just_written(session, optimizer):
     kind, name, tensor = found[0]
     step = window["step"] - 1
     if session.target is not None:
-        if not only_overflowed(found) or session.target.order["written"]:
+        if not only_overflowed(found) or session.target.order["written"] or session.target.order["overflowed"]:
             session.target.on_written(session, optimizer, found)
         return None
     if only_overflowed(found):
@@ -77,19 +80,39 @@ def look_for_swallowed(session, optimizer, window):
                        f"and {birth['absorbed_by']['op']} made zeros of it", alarm["cause"], alarm["births"])
 
 
+LAST_LOOK = 5  # seconds at the end of a program, after which no further optimizer is looked at
 LONG_RUN = 60  # seconds: a run that took longer is not run again for an advisory
 
 
-def _advise_overflow(session, optimizer, name, step):
+def _advise_overflow(session, optimizer, name, step, where="written"):
     """Inf in the state, as in a second moment beyond float32: the parameter no longer moves, and nothing is NaN."""
     alarm = session.new_alarm(optimizer, "state", name, step=step)
     frame = next(discover.user_frames(), None)
     alarm["births"] = [findings.birth("optimizer", "", frame.f_code.co_filename, frame.f_lineno)] if frame else []
     alarm["cause"] = {"class": "optimizer-arithmetic", "confidence": "likely", "experiments": [], "text": f"{name} overflowed"}
     if len(session.overflowed) == 1 and session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
-        restart.run(session, alarm, findings.fingerprint(optimizer), "written")
-    session.advise("optimizer-state-overflow", step, f"the optimizer's state {name} overflowed to Inf; the parameter will no "
+        restart.run(session, alarm, findings.fingerprint(optimizer), where)
+    session.advise("optimizer-state-overflow", alarm["step"], f"the optimizer's state {name} overflowed to Inf; the parameter will no "
                    "longer move", alarm["cause"], alarm["births"])
+
+
+def at_end(session):
+    """What the optimizers hold as a program ends by itself: its last steps were looked at in part only. May raise
+    NonFiniteError."""
+    if session.target is not None or session.report.alarms or ranks.several() or not _native.is_on():
+        return
+    until = time.monotonic() + LAST_LOOK
+    for optimizer in sinks_of.watched_optimizers():
+        window = _native.window(optimizer)
+        if window["ordinal"] in session.damaged or window["step"] == 0 or window["on_device"] or time.monotonic() > until:
+            continue  # a device is not waited for
+        found = [f for f in _all(session, optimizer) if f[0] == "state" or f[2].requires_grad]
+        if not only_overflowed(found):
+            if found:
+                found_late(session, optimizer, window, found)
+        elif found[0][1] not in session.overflowed:
+            session.overflowed.add(found[0][1])
+            _advise_overflow(session, optimizer, found[0][1], window["step"], "overflowed")
 
 
 def found_late(session, optimizer, window, found):

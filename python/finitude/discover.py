@@ -94,6 +94,23 @@ def normalisation_statistics(optimizer):
     return out
 
 
+def leaves_of(roots):
+    """The leaves that require a gradient below some tensors."""
+    found, seen, todo = [], set(), []
+    for root in roots:
+        if isinstance(root, torch.Tensor) and root.grad_fn is not None:
+            todo.append(root.grad_fn)
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if (leaf := getattr(node, "variable", None)) is not None:
+            found.append(leaf)
+        todo.extend(n for n, _ in node.next_functions)
+    return found
+
+
 def sharing(optimizer):
     """It, and those that step a parameter of it: the optimizer that a wrapper holds, and the other way round."""
     owned = {id(p) for p in parameters(optimizer)}

@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from . import _native, discover, intake, mend, notebook, ranks
+from . import _native, discover, intake, mend, notebook, ranks, samples
 from .report import number, safe
 
 
@@ -86,7 +86,7 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False):
     found = json.loads(_native.analyse(_facts(session, optimizer), want_ops, swallowed, float(session.config.experiments)))
     _native.trace_clear()
     mend.add_diff(found)
-    return ranks.not_from_here(found)
+    return ranks.not_from_here(samples.told(found))
 
 
 def apply(alarm, found):
@@ -97,6 +97,7 @@ def apply(alarm, found):
     found = notebook.name_cells(found)
     for key in ("births", "cause", "fix", "path"):
         alarm[key] = found[key]
+    samples.name(alarm, found)
     return True
 
 

@@ -6,6 +6,7 @@ run again, so healthy steps pay nothing. Objects are copied one level deep each 
 """
 
 import collections
+import gc
 import inspect
 import io
 import random
@@ -60,6 +61,7 @@ class Ledger:
                     if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
                         names.clear()          # the interpreter would keep this copy, and all in it, with the frame
             frame = frame.f_back
+        todo.extend((it, "a loop's iterator") for it in _native.running_iterators())
         while todo and len(self._seen) < MAX_OBJECTS and self._elements < MAX_ELEMENTS:
             self._look(*todo.pop(), todo)
 
@@ -101,6 +103,10 @@ class Ledger:
                 self._cell(cell, name, todo)
         elif isinstance(it, types.MethodType):
             todo.append((it.__self__, name))
+        elif isinstance(it, types.GeneratorType):
+            self._generator(it, name, todo)
+        elif kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__"):
+            todo.extend((inner, name) for inner in gc.get_referents(it))  # what enumerate, zip, map and the like draw from
         elif isinstance(it, CONTAINERS) and (kind.__module__ in ("builtins", "collections") or _is_users(kind)):
             self._container(it, name, todo)
         state = getattr(it, "__dict__", None)
@@ -126,6 +132,17 @@ class Ledger:
             copy = list(base_of(it).__iter__(it))
             self._copies.append(lambda: _sequence(it, copy))
             todo.extend((v, name) for v in copy)
+
+    def _generator(self, it, name, todo):
+        """What its names and its loops reach. The names themselves belong to the rewind."""
+        frame = it.gi_frame
+        if frame is None or it.gi_running or is_library(frame.f_code.co_filename):  # running: one of the frames around us
+            return
+        names = frame.f_locals
+        todo.extend((v, k) for k, v in names.items())
+        if sys.version_info < (3, 13):
+            names.clear()
+        todo.extend((inner, name) for inner in (*gc.get_referents(it), *gc.get_referents(frame)) if hasattr(type(inner), "__next__"))
 
     def _cell(self, cell, name, todo):
         try:

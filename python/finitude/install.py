@@ -76,11 +76,13 @@ def install():
     scale_method, step_method = _native.scaler_methods(scaler.__dict__["scale"], scaler.__dict__["step"])
     _patches.set(scaler, "scale", scale_method)
     _patches.set(scaler, "step", step_method)
-    iter_method, next_method = _native.loader_methods(
-        dataloader.DataLoader.__dict__["__iter__"], dataloader._BaseDataLoaderIter.__dict__["__next__"]
+    iterator = dataloader._BaseDataLoaderIter
+    iter_method, next_method, index_method = _native.loader_methods(
+        dataloader.DataLoader.__dict__["__iter__"], iterator.__dict__["__next__"], iterator.__dict__["_next_index"]
     )
     _patches.set(dataloader.DataLoader, "__iter__", iter_method)
-    _patches.set(dataloader._BaseDataLoaderIter, "__next__", next_method)
+    _patches.set(iterator, "__next__", next_method)
+    _patches.set(iterator, "_next_index", index_method)
     _handles.append(register_optimizer_step_pre_hook(_native.optimizer_pre_hook))
     _native.set_python_random(random._inst)
     _native.set_places(

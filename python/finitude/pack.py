@@ -19,7 +19,7 @@ import zlib
 EXIT_USAGE, EXIT_INPUT = 2, 3
 SUFFIX = ".capsule.zip"
 ABOUT = "capsule.json"
-NAMES = (ABOUT, "tape.bin", "tensors.safetensors")
+NAMES = (ABOUT, "tape.bin", "tensors.safetensors", "start.safetensors")
 MOST_MB = 4096
 MOST_ABOUT = 64 << 20  # bytes of capsule.json
 CHUNK = 1 << 20
@@ -99,11 +99,9 @@ def _entries(archive):
     return found
 
 
-def unpack(file, folder, most=MOST_MB << 20):
-    """Makes the folder, which must not be there, whole or not at all."""
-    if os.path.lexists(folder):
-        raise Refused(f"is not unpacked: {folder} is there already")
-    partial = tempfile.mkdtemp(prefix=os.path.basename(folder) + ".partial-", dir=os.path.dirname(os.path.abspath(folder)))
+def contents(file, most=MOST_MB << 20):
+    """The files of a packed capsule, piece by piece: (name, bytes). `file`: a path, or what zipfile takes for one. May raise Refused
+    after some pieces: what came before is then of no worth."""
     try:
         with zipfile.ZipFile(file) as archive:
             entries = _entries(archive)
@@ -114,24 +112,37 @@ def unpack(file, folder, most=MOST_MB << 20):
             left = most
             for name, entry in entries.items():
                 taken = 0
-                with archive.open(entry) as source, open(os.path.join(partial, name), "xb") as target:
+                with archive.open(entry) as source:
+                    yield name, b""  # of an empty file, too
                     while data := source.read(CHUNK):
                         taken += len(data)
                         if taken > left or taken > sizes.get(name, MOST_ABOUT):
                             raise Refused(f"is larger than it says, or than {most >> 20} MB in all (--max-mb)")
-                        target.write(data)
+                        yield name, data
                 if taken != sizes.get(name, taken):
                     raise Refused(f"holds a part of {name} only")
                 left -= taken
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, ValueError, RuntimeError) as e:
+        raise Refused(f"is not a packed capsule, or damaged: {e}") from None
+    except OSError as e:
+        if e.errno != errno.EINVAL:  # that is an offset in the archive before its beginning
+            raise
+        raise Refused(f"is not a packed capsule, or damaged: {e}") from None
+
+
+def unpack(file, folder, most=MOST_MB << 20):
+    """Makes the folder, which must not be there, whole or not at all."""
+    if os.path.lexists(folder):
+        raise Refused(f"is not unpacked: {folder} is there already")
+    partial = tempfile.mkdtemp(prefix=os.path.basename(folder) + ".partial-", dir=os.path.dirname(os.path.abspath(folder)))
+    try:
+        for name, data in contents(file, most):
+            with open(os.path.join(partial, name), "ab") as target:
+                target.write(data)
         os.chmod(partial, 0o777 & ~_umask())
         os.rename(partial, folder)
-    except BaseException as e:
+    except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
-        # EINVAL: an offset in the archive lies before its beginning.
-        damaged = isinstance(e, (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, ValueError, RuntimeError)) or \
-            isinstance(e, OSError) and e.errno == errno.EINVAL
-        if damaged:
-            raise Refused(f"is not a packed capsule, or damaged: {e}") from None
         raise
 
 

@@ -124,7 +124,7 @@ class _SecondRun:
         _native.trace_clear()
         _native.trace_start()
         if self.error is None:  # else it is told of when the program has ended by it, after other steps perhaps
-            capsule.begin(self.session)
+            capsule.begin(self.session, self.log[0].generators)
         try:
             for unit in self.log:
                 self.result = unit.call_again()
@@ -164,7 +164,7 @@ class _SecondRun:
         alarm = self.alarm
         if self.returned is not None:
             _native.tape_outcome("loss", "loss", self.result.detach())
-        capsule.stop(self.optimizer)
+        capsule.stop(self.session, self.optimizer)
         sinks = sinks_of.of_optimizer(self.optimizer) if self.returned is None else [("loss", "loss", self.result.detach())]
         failed_again = bool(sinks) or any(l["bad"] for l in _native.window(self.optimizer)["losses"])
         names = {u.name() for u in self.log}

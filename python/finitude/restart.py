@@ -6,7 +6,7 @@ import shutil
 
 import torch
 
-from . import _native, again, capsule, compat, findings, intake, ranks, second
+from . import _native, again, begun, capsule, compat, findings, intake, ranks, second
 from . import sinks as sinks_of
 from .report import safe
 from .rewind import ONLY_COMPILED
@@ -18,7 +18,8 @@ TOGETHER = "one rank alone cannot run a step again that exchanges values with ot
 def run(session, alarm, expected, where="window", hand=None):
     """Starts the same program again in a second process, armed at the alarm's step, and takes over what it found.
 
-    where the bad value is, as in Session.act. "earlier": the alarm's step becomes the one where it was made.
+    where the bad value is, as in Session.act. "earlier": the alarm's step becomes the one where it was made; "overflowed" is
+    the same for state that is no worse than Inf.
     hand: of a program without an optimizer, the engine call whose loss is bad.
     """
     start = session.start
@@ -76,8 +77,8 @@ def _order(start, alarm, expected, where, hand):
     """What a second process needs to know to come to the same step and to tell whether it is the same."""
     return {
         "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "hand": hand, "written": where == "written",
-        "swallowed": where == "swallowed",
-        "first": max(0, alarm["step"] - _native.ROTATION - 1) if where == "earlier" else alarm["step"],
+        "swallowed": where == "swallowed", "overflowed": where == "overflowed",
+        "first": max(0, alarm["step"] - _native.ROTATION - 1) if where in ("earlier", "overflowed") else alarm["step"],
         "expected": expected, "seeds": start.seeds, "threads": torch.get_num_threads(),
         "compiled": compat.compiled_code_ran(),
     }
@@ -107,6 +108,13 @@ class Target:
         with open(path, encoding="utf-8") as f:
             return cls(json.load(f))
 
+    def prepare(self):
+        """Before the program begins."""
+        from .run import restore_seeds
+
+        restore_seeds(self.order["seeds"])
+        torch.set_num_threads(self.order["threads"])
+
     def directory(self):
         """Where whoever waits for this process sees how far it is. None: all ranks run again, and share one."""
         return None if self.order.get("ranks") else os.path.dirname(self.order["result"])
@@ -133,6 +141,7 @@ class Target:
 
     def on_armed(self):
         """The traced step begins: code that was compiled in the first process runs op by op from here."""
+        begun.here()
         if self.order["compiled"]:
             torch.compiler.set_stance("force_eager")
 
@@ -148,7 +157,7 @@ class Target:
             self._record_by_hand(session)
         elif call == wanted or resumed:
             sums, found = session.hand.explained(roots)
-            capsule.stop(None)
+            capsule.stop(session, None)
             same = sums == self.order["expected"]["losses"] and \
                 _native.checksum(torch.get_rng_state()) == self.order["expected"]["generator"]
             self._write(session, same, found, bool(sums))
@@ -193,6 +202,12 @@ class Target:
         if step == self.order["step"] and self.order["written"] or self.order["first"] <= step < self.order["step"]:
             self.finish(session, optimizer, sinks, written_at=step)
 
+    def on_searched_well(self, session, optimizer):
+        """A step that searched along a line came to something finite."""
+
+    def on_scaler_skip(self, session, optimizer):
+        """A GradScaler left a step out."""
+
     def program_ended(self, session, error):
         if not self.finished:
             found = sinks_of.pending_window(session) or sinks_of.value_in_frames(session, error)
@@ -200,12 +215,22 @@ class Target:
                 self.finish(session, found[0], found[2])
             if sinks_of.lost_window(session) is not None or sinks_of.checked_window(session) is not None:
                 self.finish(session, None, [])
+            if error is None and self.order["first"] < self.order["step"]:
+                self._look_a_last_time(session)
         os._exit(3)
+
+    def _look_a_last_time(self, session):
+        """What was found bad as the program ended may have been written after the last step."""
+        from . import damage
+
+        for optimizer in sinks_of.watched_optimizers():
+            if self._is_mine(optimizer) and (found := damage.sinks(session, optimizer)):
+                self.finish(session, optimizer, found)
 
     def finish(self, session, optimizer, sinks, written_at=None):
         """Analyses, writes the result and ends this process without running any more of the user's code."""
         self.finished = True
-        capsule.stop(optimizer, parameters=written_at is not None, sinks=sinks)
+        capsule.stop(session, optimizer, parameters=written_at is not None, sinks=sinks)
         expected = self.order["expected"]
         now = findings.fingerprint(optimizer)
         verified = written_at is not None or all(now[key] == value for key, value in expected.items() if value is not None)

@@ -13,6 +13,7 @@ from . import sinks as sinks_of
 from .files import HeldFiles, written_twice
 from .heap import Ledger
 from .quiet import Quiet
+from .shared import Gradients
 
 ONLY_COMPILED = "it fails only when compiled, or with the random numbers that compiled code draws"
 
@@ -55,7 +56,7 @@ def begin(session, optimizer, alarm, sinks, tries=0, expected=None, vote=None):
 
 def _begin(session, optimizer, alarm, sinks, tries, expected, vote):
     """(have the ranks voted, why the window does not run again or "")."""
-    why, jumps, over = _native.rewind_way(optimizer, tries)
+    why, jumps, over, left_out = _native.rewind_way(optimizer, tries)
     way = "jump" if jumps else "rewind"
     if why is None and jumps and "advisory" in alarm:
         why = "what another optimizer has done since is not undone for a step that the script itself left out"
@@ -82,22 +83,23 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote):
     if vote is not None:
         why = vote.cast(why, " ".join([way, *sorted(type(o).__name__ for o in over)]))
     if why:
-        _native.rewind_end()
+        _native.rewind_end(True)
         _native.rewind_undo()
         return True, why
     try:
-        session.holds.hold([sharing for o in stepping for sharing in discover.sharing(o)])
+        session.holds.hold([*sinks_of.watched_optimizers(), *(sharing for o in stepping for sharing in discover.sharing(o))])
         session.holds.hold_scaler(session.scaler)
+        others = Gradients(optimizer, params, vote is not None)
         for p in params:
             if p.grad is not None:
                 p.grad = torch.zeros_like(p.grad)
         session.pending = {
             "alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "ledger": ledger, "grads": grads,
-            "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
+            "others": others, "left_out": left_out, "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
             "files": HeldFiles(), "twice": [], "quiet": Quiet(), "eager": compat.run_eagerly(), "vote": vote,
         }
     except BaseException:  # a failure of ours, told of elsewhere: the program goes on from where it stood
-        _native.rewind_end()
+        _native.rewind_end(True)
         _as_before_second_run(optimizer, {"optimizer": optimizer, "grads": grads})
         session.holds.release()
         raise
@@ -111,8 +113,12 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote):
 
 
 def passes(pending, optimizer):
-    """A step of another optimizer that belongs to the second run and has nothing bad of its own."""
-    return any(optimizer is o for o in pending["jumped"]) and _native.window_verdict(optimizer, False)["kind"] != "alarm"
+    """A step of another optimizer that belongs to the second run: what becomes of it, "applied" or "left out" as in the
+    first; or None."""
+    is_bad = _native.window_verdict(optimizer, False)["kind"] == "alarm"
+    if optimizer is pending["optimizer"] or not any(optimizer is o for o in pending["left_out" if is_bad else "jumped"]):
+        return None
+    return "left out" if is_bad else "applied"
 
 
 def _is_same(found, expected, later):
@@ -127,24 +133,27 @@ def end(session, optimizer, pending):
     "again": it did not, and another way is being tried."""
     _native.trace_stop()
     _native.gradients_are_sinks(False)
-    capsule.stop(optimizer)
+    capsule.stop(session, optimizer)
     twice = pending["twice"] + pending["files"].end()
     pending["quiet"].end()
     compat.end_eager(pending["eager"])
     alarm = pending["alarm"]
     eager = pending["eager"] is not None
-    why = _native.rewind_end()
+    is_back = pending["optimizer"] is optimizer
+    why = _native.rewind_end(is_back)
     same = _is_same(findings.fingerprint(optimizer), pending["expected"], pending["way"] == "jump")
     sinks = sinks_of.of_optimizer(optimizer)
     failed_again = bool(sinks) or any(l["bad"] for l in _native.window(optimizer)["losses"])
-    if pending["optimizer"] is not optimizer:
+    if not is_back:
         why = "another optimizer stepped first"
     if why is None and not same and not eager:
         why = "loss or gradients came out with other bits"
     if why is None and (ruined := pending["ledger"].ruined()):
         why = f"the step writes {', '.join(ruined[:3])} in place, and its first run had left it non-finite"
     lost = pending["ledger"].put_back()
+    pending["others"].put_back()
     session.holds.release()  # of the optimizers whose steps are applied; the policy holds anew what is this one's
+    session.holds.hold([sharing for o in pending["left_out"] for sharing in discover.sharing(o)])
     if pending["vote"] is not None and (parted := pending["vote"].come_back(why or "")):
         why = parted
     if why is not None:
@@ -172,6 +181,10 @@ def end(session, optimizer, pending):
         _native.tape_clear()
         _trace_on_as_before(session)
         return True
+    own = {id(p) for p in discover.parameters(optimizer)}
+    for p, grad in pending["grads"]:
+        if id(p) not in own:  # of a step that was taken again
+            p.grad = grad
     findings.apply(alarm, findings.analyse(session, optimizer, sinks))
     _trace_on_as_before(session)
     alarm["rerun"] = "persistent"
@@ -206,8 +219,9 @@ def abandon(session):
     _native.gradients_are_sinks(False)
     _native.trace_clear()
     _native.tape_clear()
-    _native.rewind_end()
+    _native.rewind_end(False)
     pending["ledger"].put_back()
+    pending["others"].put_back()
     twice = pending["twice"] + pending["files"].end()
     pending["quiet"].end()
     compat.end_eager(pending["eager"])

@@ -94,14 +94,13 @@ def _watch(settings, is_module, target, command):
         return None
     import torch
 
-    from . import _cold, _native, install, restart
+    from . import _cold, _native, inject, install, restart
     from .session import Session
 
-    target_step = restart.Target.from_environment()
+    target_step = restart.Target.from_environment() or inject.from_environment()
     start = Start(command)
     if target_step is not None:
-        restore_seeds(target_step.order["seeds"])
-        torch.set_num_threads(target_step.order["threads"])
+        target_step.prepare()
     session = Session(settings, name, command, target_step)
     if target_step is None:
         family.announce(os.environ, session.report.planned_directory(), settings)
@@ -192,6 +191,16 @@ def _explain_ranks(session):
         pages.tell(session.report.document())
 
 
+def _look_a_last_time(session, ended):
+    from . import damage
+    from .errors import NonFiniteError
+
+    try:
+        damage.at_end(session)
+    except NonFiniteError as e:
+        ended.error, ended.code = e.with_traceback(None), 1
+
+
 def _end(session, ended):
     from . import _cold, _native
 
@@ -205,6 +214,8 @@ def _end(session, ended):
             session.program_raised(ended.error or ended.exit)
             if session.target is None and not isinstance(ended.error, KeyboardInterrupt):
                 _explain_ranks(session)
+        elif session.target is None:
+            _look_a_last_time(session, ended)
         session.has_time = ended.error is None
         session.end()
     except (KeyboardInterrupt, SystemExit):

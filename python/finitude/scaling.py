@@ -29,6 +29,8 @@ def on_step(session, optimizer, skipped):
 
 def skipped_once(session, optimizer):
     """Counts it; the scaler's search for a scale becomes an alarm where it does not end."""
+    if session.target is not None:
+        session.target.on_scaler_skip(session, optimizer)
     window, scaler = _native.window(optimizer), session.scaler
     scale = float(scaler.get_scale()) if scaler is not None else None
     beyond, row = session.scaler_skips.on_skip(window["ordinal"], window["step"], scale)

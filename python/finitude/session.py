@@ -3,14 +3,13 @@
 import os
 import sys
 
-import torch
-
-from . import _native, byhand, capsule, damage, discover, dropped, findings, guard, intake, late, ranks, recall, restart, rewind
-from . import scaling, together
+from . import _native, at_start, byhand, capsule, damage, discover, dropped, findings, guard, intake, late, ranks, recall, restart
+from . import rewind, scaling, together
 from . import sinks as sinks_of
 from .errors import NonFiniteError
 from .hold import Holds
 from .report import Report, count_text, number, statistic
+from .shared import Told
 from .teller import Teller
 from .units import Units
 
@@ -24,6 +23,7 @@ class Session:
         self.teller = Teller(self.report)
         self.target = target          # set in a second process: the step it is to explain
         self.holds = Holds()
+        self.told = Told()
         self.units = Units(self)
         self.hand = byhand.ByHand(self)  # of a program without an optimizer
         self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
@@ -88,7 +88,7 @@ class Session:
         if not _native.is_registered(optimizer):
             self._register(optimizer)
         self.started_with[id(optimizer)] = discover.largest_parameter(optimizer)
-        bad = self._bad_at_start(optimizer)
+        bad = at_start.bad(optimizer, self.allowed_tensors)
         self.generators = discover.global_generators()
         _native.watch_generators(self.generators)
         self._register(optimizer)  # again: groups may have been added since it was made
@@ -105,28 +105,8 @@ class Session:
         _native.consume_losses(optimizer)
         return self.act(optimizer, alarm, [(kind, name, tensor)], where="start")
 
-    def _bad_at_start(self, optimizer):
-        # Names are looked up only for what is bad: reading a frame's locals makes older Pythons keep them.
-        for i, p in enumerate(discover.parameters(optimizer)):
-            if p.requires_grad and not _native.is_finite(p) and not any(p is a for a in self.allowed_tensors):
-                return "parameter", discover.names(optimizer)[i], p
-        for i, p in enumerate(discover.parameters(optimizer)):
-            state = optimizer.state.get(p)
-            for key, value in (state or {}).items():
-                if isinstance(value, torch.Tensor):
-                    s = _native.statistics(value)
-                    if s and s["nan"]:
-                        return "state", f"{discover.names(optimizer)[i]}.{key}", value
-        # A statistic that is NaN while the loss is finite, or in a module that only evaluates, was so before this forward.
-        loss_bad = any(l["bad"] for l in _native.window(optimizer)["losses"])
-        for name, value, training in discover.normalisation_statistics(optimizer):
-            s = _native.statistics(value)
-            if s and s["nan"] and not (training and loss_bad):
-                return "buffer", name, value
-        return None
-
-    def on_backward(self, _):
-        self.holds.release()
+    def on_backward(self, roots):
+        self.holds.backward_begins(roots)
 
     def on_hand_begin(self, roots, inputs, to_leaves):
         """An engine call of a program that has no optimizer."""
@@ -152,7 +132,10 @@ class Session:
         if self.target is not None:
             return self.target.on_window(self, optimizer)
         if self.pending is not None:
-            return None if rewind.passes(self.pending, optimizer) else self._second_run_ended(optimizer)
+            passed = rewind.passes(self.pending, optimizer)
+            if passed == "left out":
+                _native.put_back(intake.iterates_data())
+            return {"applied": None, "left out": True}[passed] if passed else self._second_run_ended(optimizer)
         window = _native.window(optimizer)
         verdict = _native.window_verdict(optimizer, False)
         dropped.tell_checked(self, checked)
@@ -202,6 +185,8 @@ class Session:
         value = f"loss is {'NaN' if losses[0]['value'] != losses[0]['value'] else 'Inf'}" if losses else f"gradient of {name} is not finite"
         alarm["text"] = value + ("; gradients are finite, weights were not in danger" if alarm["harmless"] else "")
         _native.consume_losses(optimizer)
+        if not losses and not window["on_device"] and self.told.take_over(optimizer, alarm):
+            return self._conclude(optimizer, alarm)
         if window["on_device"]:
             alarm["rerun_text"] = late.NO_SECOND_RUN
         return self.act(optimizer, alarm, sinks, rerun_wanted=not window["on_device"])
@@ -306,9 +291,15 @@ class Session:
             return None if alarm["optimizer"] is optimizer else self.on_window(optimizer)
         if not verdict:
             restart.run(self, alarm["alarm"], alarm["expected"])
-        return self._conclude(optimizer, alarm["alarm"])
+        if (own := alarm["optimizer"]) is optimizer:
+            return self._conclude(own, alarm["alarm"])
+        alarm["alarm"]["rerun_text"] += f"; the program goes on at a step of {type(optimizer).__name__} that the first run did not take"
+        _native.consume_losses(own)
+        self._conclude(own, alarm["alarm"], lost=True)
+        return self.on_window(optimizer)
 
-    def _conclude(self, optimizer, alarm, written=False, undone=False):
+    def _conclude(self, optimizer, alarm, written=False, undone=False, lost=False):
+        """lost: the program is not at that step any more."""
         ordinal = alarm.get("optimizer_ordinal", 0)
         if self.saved:
             alarm["saved"] = dict(self.saved)
@@ -320,6 +311,7 @@ class Session:
         if recorded:
             alarm["capsule"] = capsule.write(self, alarm)
         alarm.pop("optimizer_ordinal", None)
+        self.told.tell(optimizer, alarm)
         self.report.add_alarm(alarm)
         action = self.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])
         if action == "rollback" and alarm["weights"] == "damaged":
@@ -327,6 +319,8 @@ class Session:
             alarm["text"] += "; there is no copy to roll back to (--undo-mb)"
         elif action == "rollback":
             action = "skip"
+        if lost and action == "warn":
+            action = "skip"           # nothing is left that could be applied
         if self.vote is not None and self.vote.parted:
             action = "stop"
         elif not written or undone:
@@ -338,7 +332,7 @@ class Session:
             alarm["weights"] = "damaged"
             self.damaged.add(ordinal)
             self.applied_in = _native.backward_under_way()
-        self.teller.tell(alarm)
+        self.teller.tell(alarm, brief=alarm is self.told.follower)
         if self.member or ranks.several():
             self.report.write_early()
         for inner in guard.inside(optimizer) if action != "warn" and not written else ():
@@ -353,9 +347,10 @@ class Session:
             return None
         if action == "skip":
             _native.put_back(intake.iterates_data())
-            self.holds.hold(sinks_of.watched_optimizers() if _native.backward_under_way() else discover.sharing(optimizer))
+            held = sinks_of.watched_optimizers() if _native.backward_under_way() else discover.sharing(optimizer)
+            self.holds.hold(held)
             self.holds.hold_scaler(self.scaler)
-            self.holds.release_at_next_backward()
+            self.holds.release_at_next_backward(held)
             return True
         self.holds.release()
         return None

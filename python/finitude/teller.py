@@ -14,8 +14,12 @@ class Teller:
         self.show = None     # takes a report (document, text) instead of stderr, and says whether it did
         self._told = {}      # what kind of alarm -> how often it was told of in one line
 
-    def tell(self, alarm):
-        """The report of an alarm; of one like others before, that no second run explained, one line; of many, nothing."""
+    def tell(self, alarm, brief=False):
+        """The report of an alarm; of one like others before, that no second run explained, one line; of many, nothing.
+        brief: the alarm before it has said the same."""
+        if brief:
+            self._line(alarm, f" ({alarm['rerun_text']})")
+            return
         what = (alarm["sink"]["kind"], alarm["harmless"], alarm["optimizer"])
         if alarm["rerun_by"] == "none" and what in self._told and alarm["action"] != "stopped":
             self._told[what] += 1

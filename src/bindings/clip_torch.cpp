@@ -3,6 +3,7 @@
 
 #include "bindings/meter.h"
 #include "bindings/python_compat.h"
+#include "bindings/shared_torch.h"
 #include "bindings/stack_torch.h"
 #include "bindings/units_torch.h"
 #include "bindings/window_torch.h"
@@ -54,16 +55,33 @@ double norm_type_of_caller() {
   return value;
 }
 
+// Clipping multiplies every element by one number. Where that is NaN or Inf no element stays finite, so that one tells.
+bool was_poisoned(PyObject* parameters) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
+    const at::Tensor* grad = gradient_of(PyList_GET_ITEM(parameters, i));
+    observe::TensorView v;
+    if (grad == nullptr || !observe::view_of(*grad->unsafeGetTensorImpl(), &v) || v.numel == 0) continue;
+    return sense::quick_scan(v.data, 1, v.dtype).bad;
+  }
+  return false;
+}
+
 }  // namespace
+
+bool keeps_finite(PyObject* bound) {
+  if (PyLong_CheckExact(bound)) return true;
+  return PyFloat_Check(bound) && PyFloat_AS_DOUBLE(bound) >= 0;
+}
 
 PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Metered hook(Piece::kHook);
   Live& l = live();
   if (l.devices != 0 && l.on && nargs >= 3 && PyList_Check(args[0]) && THPVariable_Check(args[2]) &&
       is_watched_device(*THPVariable_Unpack(args[2]).unsafeGetTensorImpl())) {
-    before_device_write(args[0], norm_type_of_caller() > 0 ? args[2] : nullptr);
+    const bool proves = keeps_finite(args[1]);
+    before_device_write(args[0], proves && norm_type_of_caller() > 0 ? args[2] : nullptr);
     PyObject* result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
-    if (result != nullptr) after_device_write(args[0]);
+    if (result != nullptr && proves) after_device_write(args[0]);  // else they are looked at once more at the step
     return result;
   }
   bool finite = false, overflowed = false;
@@ -87,6 +105,10 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
   }
   if (result == nullptr || list == nullptr) return result;
   note_clipping(original_clip, args, nargs, kwnames);
+  if (finite && was_poisoned(list)) {
+    finite = false;
+    scan_before_write(list);  // the norm was finite, what it was multiplied by is not
+  }
   bool any_bad = false, any_owned = false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
     const at::Tensor* grad = gradient_of(PyList_GET_ITEM(list, i));
@@ -125,12 +147,13 @@ void scan_before_write(PyObject* parameters) {
     if (grad != nullptr) {
       auto [it, last] = l.owner.equal_range(THPVariable_Unpack(p).unsafeGetTensorImpl());
       if (it != last && !it->second.first->device) {
-        const GradMark mark = judge(*grad);
         ++l.counters.gradients_scanned;
         for (; it != last; ++it) {
           auto& marks = it->second.first->marks;
           if (marks.size() <= it->second.second) marks.resize(it->second.second + 1);
-          marks[it->second.second] = mark;
+          GradMark& now = marks[it->second.second];
+          judge_again(*it->second.first, it->second.second, *grad, false);
+          if (now.state > GradMark::kClean) note_bad_marks(*it->second.first, false);
         }
       }
     }

@@ -360,6 +360,22 @@ int snapshot_user_line(std::string* file, std::string* function) noexcept {
   return frame.line;
 }
 
+void running_iterators(std::vector<PyObject*>* out) noexcept {
+  try {
+    out->clear();
+    walk([&](RawFrame* frame, CodeInfo* info) {
+      const int depth = info->library ? 0 : surviving_depth(frame, info);
+      for (int i = 0; i < depth; ++i) {
+        PyObject* object = frame_stack(frame)[i];
+        if (object != nullptr && type_info(Py_TYPE(object)).iterates) out->push_back(object);
+      }
+      return true;
+    });
+  } catch (const std::exception&) {
+    out->clear();
+  }
+}
+
 void current_module_self(std::vector<PyObject*>* out) noexcept {
   try {
     out->clear();

@@ -1,5 +1,7 @@
 #include "bindings/guard_torch.h"
 
+#include <torch/csrc/autograd/python_variable.h>
+
 #include <utility>
 
 #include "bindings/meter.h"
@@ -9,6 +11,25 @@
 
 namespace finitude::bindings {
 namespace {
+
+void take_gradients(OptimizerEntry& entry) {
+  entry.taken.clear();
+  for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+    entry.taken.resize(index + 1);
+    if (gradient_of(p) == nullptr) return;
+    at::Tensor& grad = const_cast<at::Tensor&>(THPVariable_Unpack(p)).mutable_grad();
+    entry.taken[index] = grad;
+    grad = at::Tensor();
+  });
+}
+
+void give_back_gradients(OptimizerEntry& entry) {
+  for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+    if (index >= entry.taken.size() || !entry.taken[index].defined() || !THPVariable_Check(p)) return;
+    const_cast<at::Tensor&>(THPVariable_Unpack(p)).mutable_grad() = entry.taken[index];
+  });
+  entry.taken.clear();
+}
 
 // Gradients are given back after the rest of a vetoed step has run without them.
 PyObject* restore_after_veto(PyObject*, PyObject* const* args, Py_ssize_t nargs) {

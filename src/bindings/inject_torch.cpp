@@ -3,9 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <pybind11/stl.h>
-#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "bindings/live_torch.h"
+#include "observe/made_nodes_torch.h"
 #include "observe/op_info_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
@@ -46,8 +45,6 @@ struct Context : at::ObserverContext {
   std::vector<const c10::TensorImpl*> written;  // by the caller's leave: it owns them until the op ends
   std::vector<const void*> read;                // memory of the inputs
 };
-
-std::uint64_t node_key(std::uint64_t thread, std::uint64_t sequence) { return (thread << 48) ^ sequence; }
 
 template <typename Use>
 void for_each_tensor(const c10::IValue& value, const Use& use) {
@@ -158,7 +155,7 @@ std::unique_ptr<at::ObserverContext> begin_op(const at::RecordFunction& fn) {
   open->is_node = is_node;
   if (is_node) {
     open->node = info.name;
-    open->node_key = node_key(fn.forwardThreadId(), static_cast<std::uint64_t>(fn.seqNr()));
+    open->node_key = observe::node_key(fn.forwardThreadId(), static_cast<std::uint64_t>(fn.seqNr()));
   }
   auto inputs = fn.inputs();
   if (info.is_op && inputs.size() > info.args.size()) inputs = inputs.slice(inputs.size() - info.args.size());
@@ -223,14 +220,13 @@ void end_op(const at::RecordFunction& fn, Context* context) {
     for (std::size_t i = outputs.size() - count; i < outputs.size(); ++i) {
       for_each_tensor(outputs[i], [&](const at::Tensor& t) {
         if (!t.defined()) return;
-        if (const auto* meta = torch::autograd::impl::get_autograd_meta(t); meta != nullptr && meta->grad_fn_)
-          makes.push_back(node_key(meta->grad_fn_->thread_id(), meta->grad_fn_->sequence_nr()));
+        observe::add_made_nodes(t, !context->written.empty(), &makes);
         add(*t.unsafeGetTensorImpl());
       });
     }
     for (const c10::TensorImpl* impl : context->written) add(*impl);
   } else if (fn.seqNr() >= 0) {  // a custom Function; its node got the number that was next when it began
-    makes.push_back(node_key(at::RecordFunction::currentThreadId(), static_cast<std::uint64_t>(fn.seqNr())));
+    makes.push_back(observe::node_key(at::RecordFunction::currentThreadId(), static_cast<std::uint64_t>(fn.seqNr())));
   }
   std::vector<std::int64_t> numels;
   bool any = false;
@@ -246,7 +242,9 @@ void end_op(const at::RecordFunction& fn, Context* context) {
     const bool own = info.is_op && !is_view && !is_in(self->computed_inside) && can_hold(*impl);
     numels.push_back(own ? impl->numel() : 0);
     any |= own;
-    if (outer != nullptr && !is_view && !lays_down(info.name)) outer->computed_inside.push_back(memory);
+    // A composite operator has no kernel of its own: what its parts lay down is all that there is.
+    const bool counts = outer != nullptr && (outer->info->composite || !lays_down(info.name));
+    if (counts && !is_view) outer->computed_inside.push_back(memory);
   }
   if (any || !makes.empty()) ask(info, makes, results, numels);
 }

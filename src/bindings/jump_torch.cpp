@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "bindings/meter.h"
+#include "bindings/rewind_torch.h"
 #include "bindings/torch_compat.h"
 #include "bindings/written_torch.h"
 
@@ -23,6 +24,7 @@ using Clock = std::chrono::steady_clock;
 struct Past {
   OptimizerEntry* entry = nullptr;
   std::uint64_t last = 0;
+  std::uint64_t left_out = 0;                   // the last of those that were not applied, by a count of their own
   std::uint64_t copied = 0, before_copied = 0;  // the step that the copy is from before, and the one before that
   bool taken = false;                           // the copy is that of the step about to be applied
   UndoCopy copy;
@@ -46,7 +48,7 @@ struct Jumps {
   std::vector<Graph> graphs;
   std::size_t budget = 0;
   double share = 0;
-  std::uint64_t serial = 0;
+  std::uint64_t serial = 0, left_out = 0;
   const OptimizerEntry* last = nullptr;
   std::vector<std::unique_ptr<Past>> pasts;
   std::vector<std::unique_ptr<Over>> over;
@@ -66,6 +68,13 @@ Past* past_of(const OptimizerEntry& entry) {
     if (past->entry == &entry) return past.get();
   }
   return nullptr;
+}
+
+Past& past_for(OptimizerEntry& entry) {
+  if (Past* past = past_of(entry)) return *past;
+  jumps().pasts.push_back(std::make_unique<Past>());
+  jumps().pasts.back()->entry = &entry;
+  return *jumps().pasts.back();
 }
 
 bool is_alive(const OptimizerEntry& entry) { return PyWeakref_GetObject(entry.ref) == entry.self; }
@@ -121,12 +130,7 @@ void copy_before_jump(OptimizerEntry& entry) {
   if (j.budget == 0 || !j.over.empty() || !j.refused.empty() || j.last == nullptr || j.last == &entry) return;
   // Optimizers that step inside backward are never run again in place.
   if (l.depth > 0 || l.closure_depth > 0 || l.steps_open > 0 || entry.device || !l.keeps_window_start) return;
-  Past* past = past_of(entry);
-  if (past == nullptr) {
-    j.pasts.push_back(std::make_unique<Past>());
-    past = j.pasts.back().get();
-    past->entry = &entry;
-  }
+  Past* past = &past_for(entry);
   std::size_t used = 0;
   for (const auto& other : j.pasts) {
     if (other.get() != past) used += other->copy.size_bytes();
@@ -146,17 +150,26 @@ void note_applied(OptimizerEntry& entry) {
   std::erase_if(j.pasts, [](const auto& past) { return !is_alive(*past->entry); });
   ++j.serial;
   j.last = &entry;
-  Past* past = past_of(entry);
-  if (past == nullptr) {
-    j.pasts.push_back(std::make_unique<Past>());
-    past = j.pasts.back().get();
-    past->entry = &entry;
-  }
+  Past* past = &past_for(entry);
   if (std::exchange(past->taken, false) && past->copy.is_taken()) {
     past->before_copied = past->last;
     past->copied = j.serial;
   }
   past->last = j.serial;
+}
+
+void note_left_out(OptimizerEntry& entry) {
+  if (!second_run_under_way()) past_for(entry).left_out = ++jumps().left_out;
+}
+
+std::uint64_t left_out_serial() noexcept { return jumps().left_out; }
+
+std::vector<OptimizerEntry*> left_out_since(std::uint64_t since) {
+  std::vector<OptimizerEntry*> entries;
+  for (const auto& past : jumps().pasts) {
+    if (past->left_out > since && is_alive(*past->entry)) entries.push_back(past->entry);
+  }
+  return entries;
 }
 
 std::vector<OptimizerEntry*> stepped_since(std::uint64_t since) {

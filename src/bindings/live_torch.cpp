@@ -144,7 +144,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   if (outermost) {
     if (l.wake_on_backward) {
       l.wake_on_backward = false;
-      PyObject* r = call_cold("on_backward", Py_None);
+      PyObject* r = call_cold("on_backward", args[0]);
       if (r == nullptr) switch_off("on_backward");
       Py_XDECREF(r);
     }
@@ -178,6 +178,7 @@ PyObject* engine_run_backward(PyObject* self, PyObject* const* args, Py_ssize_t 
 // The step is not taken: counted, and its window closed.
 void leave_out(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, std::uint32_t flags) {
   record_step(entry, verdict, lr, flags);
+  note_left_out(entry);
   ++live().counters.vetoes;
   ++live().counters.steps;
   ++entry.step;
@@ -341,7 +342,7 @@ PyObject* clip_value(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObjec
   call[0] = list;
   PyObject* result = PyObject_Vectorcall(l.original_clip_value, call.data(), static_cast<size_t>(nargs), kwnames);
   if (result != nullptr) note_clipping(l.original_clip_value, call.data(), nargs, kwnames);
-  if (l.devices != 0 && result != nullptr) after_device_write(list);
+  if (l.devices != 0 && result != nullptr && nargs >= 2 && keeps_finite(args[1])) after_device_write(list);
   Py_DECREF(list);
   return result;
 }

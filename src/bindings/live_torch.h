@@ -29,21 +29,16 @@ struct LossNote {
   double value = 0;                 // of a one-element loss
   std::uint64_t sum = 0;            // checksum of its bytes
   bool bad = false, grad_bad = false, scaled = false, consumed = false, in_closure = false;
-  bool gradients_were_bad = false;  // judged right after that backward
+  std::vector<std::uint32_t> bad_at;  // ordinals of optimizers that had a bad gradient right after that backward
+  std::uint32_t second_run_of = 0;  // noted while the window of this optimizer ran again (ordinal + 1): nobody else's
   std::uint32_t micro_batch = 0;
   std::unordered_set<const c10::TensorImpl*> leaves;  // bad losses only: the parameters below it
   bool on_device = false;           // whose it is is not kept then
   DeviceTickets device;
 };
 
-struct OptimizerEntry {
-  PyObject* self = nullptr;         // borrowed; `ref` tells whether it still lives
-  PyObject* ref = nullptr;
-  std::string class_name;
-  std::uint32_t ordinal = 0;        // in order of first step
-  bool in_torch = false;            // its step is one of torch.optim's: it evaluates a closure first, skips what has no gradient
-  bool risky = false;               // its own arithmetic may overflow: what it wrote is scanned after every step
-  bool first_done = false;
+// How far an optimizer has come: what a second run of another one's window must leave as it was.
+struct WindowState {
   std::uint64_t step = 0;           // calls judged so far
   std::uint32_t backwards = 0, predicted = 0;
   bool clip_proves = false;         // the last window's clip norm proved the gradients finite
@@ -52,6 +47,35 @@ struct OptimizerEntry {
   bool norm_overflow = false;       // a clip norm overflowed though every element was finite
   record::Frame norm_place;         // and the user's line that clipped
   std::uint64_t window_start = 0;   // serial of the first loss note of this window
+  std::uint64_t bad_since = 0;      // the loss after whose backward the first of `marks` was found to be bad
+  bool stands_elsewhere = false;    // what came with them still stood at another optimizer after the last backward
+  // Gradients that an alarm told of, as they were then: a step that was left out gives them back, and they are no news.
+  struct Told {
+    std::uint32_t index = 0;        // of the parameter
+    c10::weak_intrusive_ptr<c10::TensorImpl> grad;  // its address is not used again while this is here
+    std::uint32_t version = 0, number = 0;
+    bool explained = false;         // see GradMark
+  };
+  std::vector<Told> told;
+  double lr = 0;
+  std::vector<GradMark> marks;      // by parameter index, groups in order
+  struct Probe { const c10::TensorImpl* grad = nullptr; std::uint32_t version = 0; };
+  static constexpr std::uint32_t kProbes = 8;
+  Probe probes[kProbes];            // gradients of the first parameters after the last backward
+  std::uint64_t slice_at = 0;       // where the next slice of the parameters to look at begins
+  bool had_gradient = false;        // some window had a gradient that was not zero
+  bool vanished = false;            // now all are exactly zero, and the loss is not; told once
+  bool written_bad = false;         // a slice held a value that is not finite
+};
+
+struct OptimizerEntry : WindowState {
+  PyObject* self = nullptr;         // borrowed; `ref` tells whether it still lives
+  PyObject* ref = nullptr;
+  std::string class_name;
+  std::uint32_t ordinal = 0;        // in order of first step
+  bool in_torch = false;            // its step is one of torch.optim's: it evaluates a closure first, skips what has no gradient
+  bool risky = false;               // its own arithmetic may overflow: what it wrote is scanned after every step
+  bool first_done = false;
   int in_step = 0;
   bool is_inner = false;            // stepped by another optimizer, which is judged in its place
   bool veto_now = false, armed_post = false, armed_restore = false;
@@ -59,16 +83,8 @@ struct OptimizerEntry {
   // closure raises; and the largest gradient of its first evaluation.
   bool closure_open = false, is_leaving = false;
   double closure_absmax = 0;
-  double lr = 0;
-  std::vector<GradMark> marks;      // by parameter index, groups in order
-  struct Probe { const c10::TensorImpl* grad = nullptr; std::uint32_t version = 0; };
-  static constexpr std::uint32_t kProbes = 8;
-  Probe probes[kProbes];            // gradients of the first parameters after the last backward
   std::vector<at::Tensor> taken;    // gradients taken away by a veto, by parameter index
-  std::uint64_t elements = 0, slice_at = 0;  // of all parameters together, and where the next slice to look at begins
-  bool had_gradient = false;        // some window had a gradient that was not zero
-  bool vanished = false;            // now all are exactly zero, and the loss is not; told once
-  bool written_bad = false;         // a slice held a value that is not finite
+  std::uint64_t elements = 0;       // of all parameters together
   bool snapshot_pending = false;    // the window before goes on until what the step wrote is seen to be healthy
   std::shared_ptr<UndoCopy> undo;
   bool undo_held = false;           // `undo` was taken before the step for its closure, whatever the budget

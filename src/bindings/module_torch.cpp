@@ -17,6 +17,7 @@
 #include "bindings/own_rules_python.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
+#include "bindings/shared_torch.h"
 #include "bindings/stack_torch.h"
 #include "bindings/compare_python.h"
 #include "bindings/tape_python.h"
@@ -124,7 +125,7 @@ py::dict window(py::handle optimizer) {
     d["answered"] = n.bad && n.consumed;
     d["grad_bad"] = n.grad_bad;
     d["micro_batch"] = micro_batch_of(n);
-    d["gradients_were_bad"] = n.gradients_were_bad;
+    d["gradients_were_bad"] = was_bad_at(e, n);
     d["owned"] = owns(e, n);
     losses.append(d);
   }
@@ -140,7 +141,7 @@ void consume_losses(py::handle optimizer) {
   }
   OptimizerEntry& e = entry_of(optimizer);
   for (LossNote& n : live().losses) {
-    if (n.serial > e.window_start && n.bad && owns(e, n)) n.consumed = true;
+    if (n.serial > e.window_start && n.bad && !n.consumed && owns(e, n)) n.consumed = true;
   }
 }
 
@@ -242,6 +243,7 @@ PYBIND11_MODULE(_native, m) {
   PyModule_AddFunctions(m.ptr(), guard_methods());
   PyModule_AddFunctions(m.ptr(), rewind_methods());
   PyModule_AddFunctions(m.ptr(), checked_methods());
+  PyModule_AddFunctions(m.ptr(), shared_methods());
   PyModule_AddFunctions(m.ptr(), hand_methods());
   PyModule_AddFunctions(m.ptr(), stack_methods());
   PyModule_AddFunctions(m.ptr(), meter_methods());

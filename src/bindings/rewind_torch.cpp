@@ -9,6 +9,7 @@
 #include "bindings/frames_python.h"
 #include "bindings/jump_torch.h"
 #include "bindings/loader_torch.h"
+#include "bindings/shared_torch.h"
 #include "bindings/stack_torch.h"
 #include "bindings/window_torch.h"
 
@@ -26,6 +27,7 @@ struct WindowStart {
   std::uint64_t node = 0;           // the first autograd node after it
   std::uint64_t loss = 0;           // the last loss noted before it
   std::uint64_t serial = 0;         // of the step that ended the window before
+  std::uint64_t left_out = 0;       // steps that had been left out by then
   bool taken = false;
 };
 
@@ -103,9 +105,15 @@ BeforeSecondRun& before_second_run() {
   return *before;
 }
 
-const WindowStart*& chosen() {
-  static const WindowStart* start = nullptr;
-  return start;
+// The way that rewind_way found.
+struct Chosen {
+  const WindowStart* start = nullptr;
+  const OptimizerEntry* entry = nullptr;  // whose window it is
+};
+
+Chosen& chosen() {
+  static Chosen way;
+  return way;
 }
 
 bool second_run = false;
@@ -125,6 +133,14 @@ PyObject* loader_next(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     return nullptr;
   }
   return loader_log().next(args[0]);
+}
+
+PyObject* loader_next_index(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 1) {
+    PyErr_SetString(PyExc_TypeError, "_next_index() takes no arguments");
+    return nullptr;
+  }
+  return loader_log().next_index(args[0]);
 }
 
 PyObject* text_or_none(const std::string& text) {
@@ -186,28 +202,42 @@ Way find_way(PyObject* optimizer, long tries) {
   return way;
 }
 
+// The optimizers themselves.
+PyObject* as_list(const std::vector<OptimizerEntry*>& entries, const OptimizerEntry* but = nullptr) {
+  PyObject* list = PyList_New(0);
+  for (const OptimizerEntry* entry : entries) {
+    if (list != nullptr && entry != but && PyList_Append(list, entry->self) != 0) Py_CLEAR(list);
+  }
+  return list;
+}
+
 // rewind_way(optimizer, tries) -> (why the window cannot be run again by returning from this call or None, is it a
-// jump, the other optimizers whose steps are undone and taken again). `tries`: how many ways were tried before.
+// jump, the other optimizers whose steps are undone and taken again, those whose steps were left out since and will be
+// again). `tries`: how many ways were tried before.
 PyObject* rewind_way(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (nargs != 2) {
     PyErr_SetString(PyExc_TypeError, "rewind_way(optimizer, tries)");
     return nullptr;
   }
   const Way way = find_way(args[0], PyLong_AsLong(args[1]));
-  PyObject* over = PyList_New(0);
-  if (over == nullptr) return nullptr;
-  if (way.start != nullptr) {
-    for (const OptimizerEntry* entry : stepped_since(way.start->serial)) PyList_Append(over, entry->self);
+  chosen() = {way.start, find_entry(args[0])};
+  const std::uint64_t steps = way.start != nullptr ? way.start->serial : UINT64_MAX;
+  const std::uint64_t left_out = way.start != nullptr ? way.start->left_out : UINT64_MAX;
+  PyObject* over = as_list(stepped_since(steps));
+  PyObject* again = as_list(left_out_since(left_out), chosen().entry);
+  if (over == nullptr || again == nullptr) {
+    Py_XDECREF(over);
+    Py_XDECREF(again);
+    return nullptr;
   }
-  chosen() = way.start;
-  return Py_BuildValue("(NON)", way.start != nullptr ? Py_NewRef(Py_None) : text_or_none(way.why_not),
-                       way.jumps ? Py_True : Py_False, over);
+  return Py_BuildValue("(NONN)", way.start != nullptr ? Py_NewRef(Py_None) : text_or_none(way.why_not),
+                       way.jumps ? Py_True : Py_False, over, again);
 }
 
 // rewind_begin() -> None, or the reason why it failed. Goes the way that rewind_way found: puts names, iterators,
 // generators, buffers and what others stepped back.
 PyObject* rewind_begin(PyObject*, PyObject*) {
-  const WindowStart* start = std::exchange(chosen(), nullptr);
+  const auto [start, entry] = std::exchange(chosen(), {});
   if (start == nullptr) return PyUnicode_FromString("there is no earlier step to return to");
   BeforeSecondRun& before = before_second_run();
   stack_take_now();
@@ -224,14 +254,19 @@ PyObject* rewind_begin(PyObject*, PyObject*) {
   const_cast<BufferSnapshot&>(start->buffers).restore();
   loader_log().begin_replay(start->batches);
   counters_before = live().counters;
+  set_windows_aside(entry);
   second_run = true;
   Py_RETURN_NONE;
 }
 
-// rewind_end() -> None if the second run used the same batches, else what was different.
-PyObject* rewind_end(PyObject*, PyObject*) {
+// rewind_end(is_back) -> None if the second run used the same batches, else what was different. is_back: it came to the
+// step that it was to come to.
+PyObject* rewind_end(PyObject*, PyObject* is_back) {
   const char* why = nullptr;
-  if (second_run) live().counters = counters_before;
+  if (second_run) {
+    live().counters = counters_before;
+    put_windows_back(PyObject_IsTrue(is_back) == 1);
+  }
   second_run = false;
   loader_log().end_replay(&why);
   if (!end_jump() && why == nullptr) why = "the step of another optimizer came out with other values";
@@ -259,6 +294,7 @@ PyObject* put_back(PyObject*, PyObject* ready) {
 
 PyMethodDef iter_def = {"__iter__", reinterpret_cast<PyCFunction>(loader_iter), METH_FASTCALL, nullptr};
 PyMethodDef next_def = {"__next__", reinterpret_cast<PyCFunction>(loader_next), METH_FASTCALL, nullptr};
+PyMethodDef index_def = {"_next_index", reinterpret_cast<PyCFunction>(loader_next_index), METH_FASTCALL, nullptr};
 
 // A C function as a method of a Python class: no Python frame of ours on the loader's path.
 PyObject* as_method(PyMethodDef* def) {
@@ -270,23 +306,24 @@ PyObject* as_method(PyMethodDef* def) {
 }
 
 PyObject* loader_methods(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  if (nargs != 2) {
-    PyErr_SetString(PyExc_TypeError, "loader_methods(original __iter__, original __next__)");
+  if (nargs != 2 && nargs != 3) {
+    PyErr_SetString(PyExc_TypeError, "loader_methods(original __iter__, original __next__[, original _next_index])");
     return nullptr;
   }
-  Py_INCREF(args[0]);
-  Py_INCREF(args[1]);
+  for (Py_ssize_t i = 0; i < nargs; ++i) Py_INCREF(args[i]);
   Py_XSETREF(loader_log().original_iter, args[0]);
   Py_XSETREF(loader_log().original_next, args[1]);
+  if (nargs == 3) Py_XSETREF(loader_log().original_next_index, args[2]);
   PyObject* a = as_method(&iter_def);
   PyObject* b = as_method(&next_def);
-  return a != nullptr && b != nullptr ? Py_BuildValue("(NN)", a, b) : nullptr;
+  PyObject* c = as_method(&index_def);
+  return a != nullptr && b != nullptr && c != nullptr ? Py_BuildValue("(NNN)", a, b, c) : nullptr;
 }
 
 PyMethodDef methods[] = {
     {"rewind_way", reinterpret_cast<PyCFunction>(rewind_way), METH_FASTCALL, nullptr},
     {"rewind_begin", rewind_begin, METH_NOARGS, nullptr},
-    {"rewind_end", rewind_end, METH_NOARGS, nullptr},
+    {"rewind_end", rewind_end, METH_O, nullptr},
     {"rewind_undo", rewind_undo, METH_NOARGS, nullptr},
     {"put_back", put_back, METH_O, nullptr},
     {"loader_methods", reinterpret_cast<PyCFunction>(loader_methods), METH_FASTCALL, nullptr},
@@ -327,6 +364,7 @@ void snapshot_window(OptimizerEntry& entry) {
   start.batches = loader_log().position();
   start.stack_problem = stack_take(&start.stack);
   start.serial = applied_serial();
+  start.left_out = left_out_serial();
   start.node = next_node();
   start.loss = live().next_serial;
   start.taken = true;

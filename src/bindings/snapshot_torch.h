@@ -9,6 +9,8 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "observe/buffer_snapshot_torch.h"
@@ -40,6 +42,9 @@ struct RngState {
 };
 
 void take_rng(RngState* state) noexcept;
+// As what a capsule holds, and back. False: the bytes are no such states.
+std::string rng_bytes(const RngState& state);
+bool rng_from_bytes(std::string_view bytes, RngState* state);
 void restore_rng(const RngState& state) noexcept;
 // Address of numpy's legacy global state (0: unknown); sizes are of struct mt19937_state.
 void set_numpy_state_address(std::uintptr_t address) noexcept;

@@ -150,9 +150,21 @@ PyObject* unset_names(PyObject*, PyObject*) {
   return list;
 }
 
+// running_iterators() -> those of the loops that this thread's user code is in, which may have no name
+PyObject* running(PyObject*, PyObject*) {
+  std::vector<PyObject*> found;
+  running_iterators(&found);
+  PyObject* list = PyList_New(0);
+  for (PyObject* iterator : found) {
+    if (list != nullptr && PyList_Append(list, iterator) != 0) Py_CLEAR(list);
+  }
+  return list;
+}
+
 PyMethodDef methods[] = {
     {"set_places", set_places, METH_VARARGS, nullptr},
     {"unset_names", unset_names, METH_NOARGS, nullptr},
+    {"running_iterators", running, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -67,9 +67,36 @@ replay::LineText line_text(const py::object& line_of) {
   };
 }
 
-// The tape in hand as a capsule. Ends the recording. (why not, how a replay came out).
+// What was there before the step, and what no operator wrote: [(kind, name, bytes)].
+py::list inputs_of(const capture::Tape& tape) {
+  py::list list;
+  for (const auto& storage : tape.storages) {
+    if (storage.origin == capture::Storage::kInput) list.append(py::make_tuple(storage.kind, storage.name, py::bytes(storage.bytes)));
+  }
+  for (const auto& entry : tape.entries) {
+    if (entry.kind == capture::Entry::kFill) list.append(py::make_tuple("filled", "", py::bytes(entry.bytes)));
+  }
+  return list;
+}
+
+// [(name, word of safetensors for its dtype, tensor, contiguous and on the CPU)] -> tensors of a file; they point into those.
+std::vector<capture::NamedTensor> start_tensors(const py::list& list) {
+  std::vector<capture::NamedTensor> tensors;
+  for (const py::handle& item : list) {
+    const auto entry = item.cast<py::tuple>();
+    if (!THPVariable_Check(entry[2].ptr())) throw py::type_error("not a tensor");
+    const at::Tensor& t = THPVariable_Unpack(entry[2].ptr());
+    if (!t.device().is_cpu() || !t.is_contiguous()) throw py::value_error("not contiguous on the CPU");
+    tensors.push_back({entry[0].cast<std::string>(), entry[1].cast<std::string>(), t.sizes().vec(),
+                       {static_cast<const char*>(t.const_data_ptr()), t.nbytes()}});
+  }
+  return tensors;
+}
+
+// The tape in hand as a capsule. Ends the recording. start: see start_tensors. (why not, how a replay came out).
 py::tuple capsule_write(const std::string& folder, const std::string& about_text, std::uint64_t max_bytes,
-                        bool redact, std::uint64_t replay_below, const py::object& line_of) {
+                        bool redact, std::uint64_t replay_below, const py::object& line_of, const py::list& start) {
+  std::vector<capture::NamedTensor> held = start_tensors(start);
   nlohmann::json about = nlohmann::json::parse(about_text, nullptr, false);
   if (!about.is_object()) throw py::value_error("not a JSON object");
   replay::Kept kept;
@@ -77,7 +104,7 @@ py::tuple capsule_write(const std::string& folder, const std::string& about_text
     const replay::LineText text = line_text(line_of);
     const py::gil_scoped_release release;
     try {
-      kept = replay::keep_tape(take_tape(), folder, std::move(about), {max_bytes, redact}, replay_below, text);
+      kept = replay::keep_tape(take_tape(), folder, std::move(about), {max_bytes, redact}, replay_below, text, std::move(held));
     } catch (const std::exception& e) {
       kept.why_not = e.what();
     }
@@ -166,7 +193,24 @@ void define_tape(py::module_& m) {
   });
   // The recorder begins with the tracer, at the step that arm_at names.
   m.def("tape_when_armed", [](std::size_t max_bytes) { live().tape_when_armed = max_bytes; });
-  m.def("capsule_write", &capsule_write);
+  // Does the tape in hand hold what this tensor was before the step?
+  m.def("tape_reads", [](py::handle t) {
+    return THPVariable_Check(t.ptr()) && TapeRecorder::get().reads(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl());
+  });
+  m.def("tape_inputs", [](const std::string& bytes) { return inputs_of(parsed(bytes)); });
+  m.def("capsule_write", &capsule_write, py::arg("folder"), py::arg("about"), py::arg("max_bytes"), py::arg("redact"),
+        py::arg("replay_below"), py::arg("line_of"), py::arg("start") = py::list());
+  // (why not, capsule.json, {name: bytes of the tensor}, inputs of its tape as tape_inputs has them)
+  m.def("capsule_read", [](const std::string& folder) -> py::tuple {
+    nlohmann::json about;
+    capture::Tape tape;
+    capture::TensorBytes start;
+    const Status status = capture::read_capsule(folder, &about, &tape, &start);
+    py::dict tensors;
+    if (!status.ok()) return py::make_tuple(status.why(), "", tensors, py::list());
+    for (const auto& [name, content] : start) tensors[py::str(name)] = py::bytes(content);
+    return py::make_tuple("", about.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), tensors, inputs_of(tape));
+  });
   m.def("replay_command", &replay_command);
   m.def("tape_about", [](const std::string& bytes) {
     const capture::Tape tape = parsed(bytes);

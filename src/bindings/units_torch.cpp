@@ -152,6 +152,12 @@ void note_clipping(PyObject* original, PyObject* const* args, Py_ssize_t nargs, 
 void define_units(py::module_& m) {
   py::class_<RngState>(m, "Generators")
       .def("restore", [](const RngState& state) { restore_rng(state); })
+      .def("bytes", [](const RngState& state) { return py::bytes(rng_bytes(state)); })
+      .def_static("from_bytes", [](const py::bytes& bytes) {
+        auto state = std::make_unique<RngState>();
+        if (!rng_from_bytes(std::string_view(bytes), state.get())) throw py::value_error("these are no states of generators");
+        return state;
+      })
       .def("__eq__", [](const RngState& a, const RngState& b) { return same(a, b); });
   m.def("take_generators", [] {
     auto state = std::make_unique<RngState>();
@@ -161,6 +167,19 @@ void define_units(py::module_& m) {
   m.def("windows_closed", [] { return live().windows_closed; });
   m.def("loss_serial", [] { return live().next_serial; });
   m.def("batches_fetched", [] { return loader_log().size(); });
+  // What loaders gave since the window began: [(id of the iterator, batch, indices of its samples or None, grad mode, Generators right
+  // after, "iter" | "next" | "stop")]. The batch is None where the iterator was made or came to its end.
+  m.def("window_batches", [] {
+    py::list list;
+    for (const LoaderEvent& e : loader_log().events()) {
+      const bool made = e.kind == LoaderEvent::kIter;
+      const auto object = [](PyObject* o) { return o == nullptr ? py::object(py::none()) : py::reinterpret_borrow<py::object>(o); };
+      list.append(py::make_tuple(reinterpret_cast<std::uintptr_t>(made ? e.result : e.owner), object(made ? nullptr : e.result),
+                                 object(e.indices), e.grad_mode, std::make_unique<RngState>(*e.after),
+                                 made ? "iter" : e.kind == LoaderEvent::kNext ? "next" : "stop"));
+    }
+    return list;
+  });
   m.def("gradients_present", &gradients_present);
   m.def("unit_ended", [] {
     clippings().clear();

@@ -2,6 +2,9 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+
+#include "bindings/shared_torch.h"
 #include "bindings/window_torch.h"
 
 namespace finitude::bindings {
@@ -11,11 +14,20 @@ std::uint32_t micro_batch_of(const LossNote& note) noexcept {
 }
 
 bool in_window(const OptimizerEntry& entry, const LossNote& note) noexcept {
-  return note.serial > entry.window_start && !note.in_closure;
+  return note.serial > entry.window_start && !note.in_closure &&
+         (note.second_run_of == 0 || note.second_run_of == entry.ordinal + 1);
+}
+
+bool was_bad_at(const OptimizerEntry& entry, const LossNote& note) noexcept {
+  return std::find(note.bad_at.begin(), note.bad_at.end(), entry.ordinal) != note.bad_at.end();
 }
 
 bool owns(OptimizerEntry& entry, const LossNote& note) {
   if (!note.bad || note.on_device) return true;  // whose a finite loss is, is not kept
+  const bool is_clean = std::none_of(entry.marks.begin(), entry.marks.end(),
+                                     [](const GradMark& mark) { return mark.state > GradMark::kClean; });
+  // What that backward wrote here is gone, as where a loss passes through a model that is not its own.
+  if (is_clean && was_bad_at(entry, note) && stands_elsewhere(entry, note)) return false;
   bool owned = false;
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
     owned |= THPVariable_Check(p) && note.leaves.contains(THPVariable_Unpack(p).unsafeGetTensorImpl());
@@ -27,7 +39,7 @@ decide::Verdict verdict_of(OptimizerEntry& entry, bool buffers_turned_nan) {
   std::vector<decide::LossFact> losses;
   for (const LossNote& note : live().losses) {
     if (!in_window(entry, note)) continue;
-    losses.push_back({note.bad && !note.consumed, owns(entry, note), note.grad_bad, note.gradients_were_bad,
+    losses.push_back({note.bad && !note.consumed, owns(entry, note), note.grad_bad, was_bad_at(entry, note),
                       micro_batch_of(note)});
   }
   decide::WindowFacts facts;

@@ -13,9 +13,11 @@
 #include "bindings/jump_torch.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
+#include "bindings/shared_torch.h"
 #include "bindings/stack_torch.h"
 #include "bindings/stream_cuda_torch.h"
 #include "bindings/units_torch.h"
+#include "bindings/verdict_torch.h"
 #include "bindings/written_torch.h"
 #include "observe/tape_recorder_torch.h"
 #include "observe/tensor_view_torch.h"
@@ -128,9 +130,10 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
     collect_leaves(root, &note.leaves);
     note_given(root);
   }
-  if (observe::TapeRecorder::get().on() && !note.in_closure) observe::TapeRecorder::get().add_outcome("loss", "loss", root);
+  if (note.in_closure || is_elsewhere(note)) return;
+  if (observe::TapeRecorder::get().on()) observe::TapeRecorder::get().add_outcome("loss", "loss", root);
   // While armed, the loss is a sink at the time it is handed over.
-  if (note.bad && observe::Tracer::get().on() && !note.in_closure) {
+  if (note.bad && observe::Tracer::get().on()) {
     observe::Tracer::get().add_sink("loss", "loss", *root.unsafeGetTensorImpl(), 0);
   }
 }
@@ -169,17 +172,21 @@ void gradients_to_tracer(const OptimizerEntry& entry) {
   });
 }
 
-void scan_all(OptimizerEntry& entry) {
+// Is any of them bad?
+bool scan_all(OptimizerEntry& entry) {
   const Metered gradients(Piece::kGradients);
+  bool any_bad = false;
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
     if (index >= entry.marks.size()) entry.marks.resize(index + 1);
     if (const at::Tensor* grad = gradient_of(p)) {
-      entry.marks[index] = judge(*grad);
+      judge_again(entry, index, *grad, true);
+      any_bad |= entry.marks[index].state > GradMark::kClean;
       ++live().counters.gradients_scanned;
     } else {
       entry.marks[index] = GradMark();
     }
   });
+  return any_bad;
 }
 
 }  // namespace
@@ -222,6 +229,9 @@ void after_backward() {
   const Metered rest(Piece::kVerdict);
   Live& l = live();
   std::uint32_t micro_batch = 0;
+  for (const auto& entry : l.optimizers) {
+    if (entry->bad_since != 0) entry->stands_elsewhere = stands_elsewhere(*entry);
+  }
   // Marks are valid only for gradients that no later backward touched.
   for (const auto& entry : l.optimizers) {
     if (PyWeakref_GetObject(entry->ref) != entry->self) continue;
@@ -241,17 +251,18 @@ void after_backward() {
     }
     const bool loss_bad = !l.losses.empty() && l.losses.back().bad;
     const bool expected = entry->backwards == entry->predicted && !entry->clip_proves && !entry->is_inner;
-    if (loss_bad || was_bad || expected || l.gradients_are_sinks) scan_all(*entry);
+    bool any_bad = false;
+    if (loss_bad || was_bad || expected || l.gradients_are_sinks) any_bad = scan_all(*entry);
     else if (!entry->marks.empty()) std::fill(entry->marks.begin(), entry->marks.end(), GradMark());
     if (was_bad) {
       // Accumulation adds one write to the same tensor; anything else means that the bad gradients were dropped.
       const GradMark& now = entry->marks[bad_index];
-      entry->dropped += now.state == GradMark::kClean || now.grad != bad.grad || now.version != bad.version + 1;
+      const bool gone = now.state == GradMark::kClean || now.grad != bad.grad || now.version != bad.version + 1;
+      entry->dropped += gone && bad.told == 0 && !entry->stands_elsewhere;
+      if (gone && (now.grad != bad.grad || now.version != bad.version)) entry->bad_since = 0;
     }
     if (l.gradients_are_sinks) gradients_to_tracer(*entry);
-    if (loss_bad) {
-      for (const GradMark& mark : entry->marks) l.losses.back().gradients_were_bad |= mark.state > GradMark::kClean;
-    }
+    if (any_bad) note_bad_marks(*entry, loss_bad);
   }
   for (auto& note : l.losses) {
     if (note.micro_batch == static_cast<std::uint32_t>(-1)) note.micro_batch = micro_batch;
@@ -274,7 +285,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
     GradMark& mark = entry.marks[index];
     const at::Tensor* grad = gradient_of(p);
     if (grad == nullptr) {
-      verdict->laundered += mark.state > GradMark::kClean;
+      verdict->laundered += mark.state > GradMark::kClean && mark.told == 0;
       mark = GradMark();
       return;
     }
@@ -286,27 +297,33 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
     // A bad one is looked at again: writes through .data or numpy leave the version as it was.
     if (mark.state != GradMark::kClean || mark.grad != impl || mark.version != version_of(*impl)) {
       const GradMark before = mark;
-      mark = judge(*grad);
+      judge_again(entry, index, *grad, false);
       ++seen;
       if (before.state > GradMark::kClean && mark.state == GradMark::kClean) {
         const bool clamped = before.state == GradMark::kInfinite && before.grad == impl && element_set(*grad, before.first_bad);
-        (clamped ? verdict->clamped : verdict->laundered) += 1;
-        if (clamped) mark.state = GradMark::kInfinite;
+        (clamped ? verdict->clamped : verdict->laundered) += clamped || before.told == 0;
+        if (clamped) {
+          mark.state = GradMark::kInfinite;
+          mark.told = before.told;
+          mark.explained = before.explained;
+        }
       }
     }
     verdict->bad_gradients += mark.state > GradMark::kClean;
     verdict->grad_absmax = std::max(verdict->grad_absmax, mark.absmax);
   });
   l.counters.gradients_scanned += seen;
+  if (verdict->bad_gradients != 0) note_bad_marks(entry, false);
   entry.written_bad = slice.end();
   const Metered rest(Piece::kVerdict);
+  if (verdict->laundered != 0 && verdict->bad_gradients == 0 && stands_elsewhere(entry)) verdict->laundered = 0;
   verdict->laundered += entry.dropped;
   entry.laundered = verdict->laundered != 0;
   bool bad_loss = false, loss_set = false;
   const auto look_at_losses = [&] {
     bad_loss = loss_set = false;
     for (const LossNote& note : l.losses) {
-      if (note.in_closure || note.serial <= entry.window_start) continue;
+      if (!in_window(entry, note)) continue;
       bad_loss |= note.bad && !note.consumed;
       loss_set |= note.value != 0;
     }
@@ -337,6 +354,7 @@ void close_window(OptimizerEntry& entry) {
   entry.backwards = 0;
   entry.norm_overflow = false;
   entry.dropped = 0;
+  entry.bad_since = 0;
   entry.window_start = l.next_serial;
   std::fill(entry.marks.begin(), entry.marks.end(), GradMark());
   std::uint64_t oldest = l.next_serial;
@@ -394,25 +412,6 @@ void finish_commit(OptimizerEntry& entry) {
   entry.snapshot_pending = false;
   entry.undo->forget();
   snapshot_window(entry);
-}
-
-void take_gradients(OptimizerEntry& entry) {
-  entry.taken.clear();
-  for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
-    entry.taken.resize(index + 1);
-    if (gradient_of(p) == nullptr) return;
-    at::Tensor& grad = const_cast<at::Tensor&>(THPVariable_Unpack(p)).mutable_grad();
-    entry.taken[index] = grad;
-    grad = at::Tensor();
-  });
-}
-
-void give_back_gradients(OptimizerEntry& entry) {
-  for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
-    if (index >= entry.taken.size() || !entry.taken[index].defined() || !THPVariable_Check(p)) return;
-    const_cast<at::Tensor&>(THPVariable_Unpack(p)).mutable_grad() = entry.taken[index];
-  });
-  entry.taken.clear();
 }
 
 }  // namespace finitude::bindings

@@ -40,14 +40,15 @@ void record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, doub
 void finish_commit(OptimizerEntry& entry);
 void close_window(OptimizerEntry& entry);
 
+// A bound of clipping that leaves finite gradients finite: a number that is not NaN and not negative. A tensor is not
+// asked, it might have to be waited for.
+bool keeps_finite(PyObject* bound);
 // torch.nn.utils.clip_grad._clip_grads_with_norm_: a finite norm proves the gradients finite; else they are scanned now.
 PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 // Scans the gradients of these parameters (an iterable of tensors) before something rewrites them.
 void scan_before_write(PyObject* parameters);
 extern PyObject* original_clip;
 
-void take_gradients(OptimizerEntry& entry);
-void give_back_gradients(OptimizerEntry& entry);
 bool add_post_hook(PyObject* optimizer, const char* key, PyMethodDef* def);
 void arm_post_hook(OptimizerEntry& entry);
 void remove_stale_hooks(OptimizerEntry& entry);

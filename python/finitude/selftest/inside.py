@@ -13,7 +13,8 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from .. import _native, discover, ranks
+from .. import _cold, _native, damage, discover, ranks
+from ..errors import NonFiniteError
 from .where import here
 
 KEYS = ("phase", "op", "file", "line", "module", "node", "forward", "name")
@@ -180,6 +181,10 @@ class Inside:
     def leave(self):
         """All that was asked for has been seen. The recorder writes its report as the process ends."""
         self.write()
+        try:
+            damage.at_end(_cold.session)  # as where the program ends by itself
+        except NonFiniteError:
+            pass
         os._exit(0)
 
     def write(self):

@@ -1,5 +1,6 @@
 """Was the value found where it was put in? The report of a run beside what was injected in it."""
 
+SILENT = "optimizer-state-overflow"  # an Inf in it stops a parameter and ruins nothing: no alarm, but told
 FOUND, ELSEWHERE, MISSED, HARMLESS, NOT_REACHED = "found", "elsewhere", "missed", "harmless", "not-reached"
 
 
@@ -41,7 +42,9 @@ def judge(put, seen_bad, report):
         return NOT_REACHED, {}
     if report is None:
         return MISSED, {"report": ("one", "none")}
-    if not report["alarms"]:
+    alarms = report["alarms"] or [{**a, "optimizer": put["steps"][0][1], "sink": {"name": a["births"][0].get("name", "")}}
+                                  for a in report.get("advisories", ()) if a["kind"] == SILENT and a["births"] and put["steps"]]
+    if not alarms:
         return (MISSED if seen_bad else HARMLESS), {}
-    told = differences(put, report["alarms"][0])
+    told = differences(put, alarms[0])
     return (ELSEWHERE if told else FOUND), told

@@ -1,0 +1,71 @@
+"""Training by torch.func alone: no optimizer, no leaf, new parameters in each step."""
+
+import textwrap
+
+import pytest
+
+import helpers
+
+LOOP = """
+import torch
+from torch import nn
+from torch.func import functional_call, grad_and_value, vmap
+torch.manual_seed(0)
+model = nn.Linear(3, 1)
+params = {k: v.detach() for k, v in model.named_parameters()}
+def loss_of(params, x):
+    size = x.norm(dim=1)
+    return (functional_call(model, params, (x,)).squeeze(1) / size).pow(2).mean()
+for i in range(6):
+    x = torch.randn(4, 3)
+    if i == BAD:
+        x[2] = 0
+    gradients, loss = grad_and_value(loss_of)(params, x)
+    GUARD
+    params = {k: params[k] - 0.1 * gradients[k] for k in params}
+    print(i, all(bool(p.isfinite().all()) for p in params.values()))
+"""
+BIRTH = "return (functional_call(model, params, (x,)).squeeze(1) / size).pow(2).mean()"
+
+
+def run(folder, *options, bad=3, guard="pass"):
+    return helpers.run(folder, textwrap.dedent(LOOP).replace("BAD", str(bad)).replace("GUARD", guard), *options)
+
+
+def test_a_bad_loss_that_went_into_the_parameters_is_an_alarm_with_its_birth(tmp_path):
+    got = run(tmp_path)
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun_by"]) == (3, "loss", "damaged", "restart"), got.told()
+    assert (alarm["births"][0]["source"], alarm["rerun_verified"], alarm["cause"]["class"]) == (BIRTH, True, "division-by-zero"), got.told()
+    assert got.code == 1 and got.out.splitlines()[-1] == "3 False", got.told()  # stopped at the next derivative
+
+
+def test_warn_reports_it_once_and_goes_on(tmp_path):
+    got = run(tmp_path, "--on-alarm", "warn")
+    assert got.code == 0 and got.out.count("False") == 3, got.told()
+    assert got.the_alarm()["step"] == 3
+
+
+@pytest.mark.parametrize("bad, guard", [(-1, "pass"), (3, "if not loss.isfinite(): continue")])
+def test_what_is_healthy_or_dropped_is_silent(tmp_path, bad, guard):
+    got = run(tmp_path, bad=bad, guard=guard)
+    got.assert_silent()
+    assert got.out.count("True") == (6 if bad < 0 else 5)
+    assert got.watched["steps"] == 6 and not got.watched["not_watched"], got.told()
+
+
+def test_the_last_bad_loss_is_told(tmp_path):
+    got = run(tmp_path, bad=5)
+    assert got.code == 0 and not got.alarms, got.told()
+    assert [a["step"] for a in got.advisories("handled-by-script")] == [5], got.told()
+
+
+def test_derivatives_of_inputs_that_were_never_finite_are_nobodys_training(tmp_path):
+    got = helpers.run(tmp_path, """
+        import torch
+        from torch.func import grad
+        rows = torch.randn(6, 3)
+        rows[2:] = float("nan")
+        print([bool(grad(lambda x: (x * x).sum())(row).isfinite().all()) for row in rows])
+        """)
+    got.assert_no_alarm()
