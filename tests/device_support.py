@@ -1,4 +1,4 @@
-"""The gate for gradients on a GPU without a GPU: the C interface of include/finitude/cuda_scan.h over host memory.
+"""What the tests of the gate for gradients on a GPU share; first of all a GPU without a GPU: the C interface of include/finitude/cuda_scan.h over host memory.
 
 `finitude._native.open_device_library(path, "cpu")` makes the gate take CPU tensors for tensors on a device, in that process.
 """
@@ -40,6 +40,36 @@ def bits(optimizer):
     state = [t for s in optimizer.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
     return b"".join(t.detach().contiguous().numpy().tobytes() for t in [*model.parameters(), *state])
 """
+
+# A step captured into a CUDA graph and replayed; on a real GPU, after a prelude with `model`, `batches` and `loss_of`.
+CAPTURED_STEP = """
+opt = torch.optim.AdamW(model.parameters(), lr=1e-4, capturable=True, fused=True)
+x = batches[0].clone()
+def step():
+    opt.zero_grad(set_to_none=True)
+    loss_of(x).backward()
+    opt.step()
+side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    for _ in range(4):
+        step()
+torch.cuda.current_stream().wait_stream(side)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    step()
+for b in batches:
+    x.copy_(b)
+    graph.replay()
+torch.cuda.synchronize()
+print("replayed", all(bool(torch.isfinite(p).all()) for p in model.parameters()))
+"""
+
+
+def assert_left_alone(result):
+    """Of CAPTURED_STEP: replays ran, nothing was alarmed, and one line says that a graph is not watched."""
+    assert result.code == 0 and "replayed True" in result.out and not result.alarms, result.told()
+    assert result.err.count("captured into a CUDA graph") == 1, result.told()
 
 
 def build(folder):

@@ -16,9 +16,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
-import traceback
 
 LIMIT = 60  # seconds for one run
 
@@ -235,34 +233,19 @@ def _become(order):
     sys.orig_argv = [sys.executable, *before, *order["words"]]
 
 
-def _live(words, plain):
-    """What the interpreter does with the way a program ends."""
-    try:
+def _program(words, plain):
+    """What a process of its own would run."""
+    def program():
         if plain:
             runpy.run_path(words[0], run_name="__main__")
             return 0
-        return finitude.cli.main(words) or 0
-    except SystemExit as stop:
-        if stop.code is None or isinstance(stop.code, int):
-            return stop.code or 0
-        print(stop.code, file=sys.stderr)
-        return 1
-    except BaseException:
-        traceback.print_exc()
-        return 1
-
-
-def _end(code):
-    """The end of an interpreter, but for taking torch apart, which costs a second: threads, exit functions, streams."""
-    threading._shutdown()
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and not stream.closed:
-            stream.flush()
-    return code & 0xFF
+        return finitude.cli.main(words)
+    return program
 
 
 if __name__ == "__main__":
+    sys.path[0] = str(pathlib.Path(__file__).parents[1] / "tools")  # until the child takes its own place
+    import forked
     import torch
     import torch._dynamo  # noqa: F401  optimizers pull it in
     import finitude.cli
@@ -272,4 +255,4 @@ if __name__ == "__main__":
     gc.freeze()  # a collection in a child would copy every page of what was imported here
     _order = _serve()
     _become(_order)
-    os._exit(_end(_live(_order["words"], _order["plain"])))
+    os._exit(forked.end(forked.exit_code(_program(_order["words"], _order["plain"]))))

@@ -58,7 +58,7 @@ def test_a_capsule_is_replayed_elsewhere(tmp_path, bad, way):
     assert about["alarm"]["births"][0]["op"] == "aten::log"
     # A step that is run again from the program's start makes its own parameters: nothing was there before.
     inputs = ["tensors.safetensors"] if way == "rewind" else []
-    assert sorted(p.name for p in folder.iterdir()) == ["capsule.json", "tape.bin", *inputs]
+    assert sorted(p.name for p in folder.iterdir()) == ["capsule.json", "start.safetensors", "tape.bin", *inputs]
     elsewhere = tmp_path / "elsewhere" / "copy"
     shutil.copytree(folder, elsewhere)
     shutil.rmtree(folder)

@@ -3,6 +3,7 @@ that nothing waits, that the reads do overlap with backward, that no read comes 
 
 import textwrap
 
+import device_support
 import pytest
 from helpers import plain, run, write_script
 
@@ -232,31 +233,7 @@ def test_memory_is_not_kept(tmp_path):
 
 
 def test_a_captured_step_is_left_alone(tmp_path):
-    body = """
-    opt = torch.optim.AdamW(model.parameters(), lr=1e-4, capturable=True, fused=True)
-    x = batches[0].clone()
-    def step():
-        opt.zero_grad(set_to_none=True)
-        loss_of(x).backward()
-        opt.step()
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(4):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    for b in batches:
-        x.copy_(b)
-        graph.replay()
-    torch.cuda.synchronize()
-    print("replayed", all(bool(torch.isfinite(p).all()) for p in model.parameters()))
-    """
-    result = on_gpu(tmp_path, body)
-    assert result.code == 0 and "replayed True" in result.out and not result.alarms, result.told()
-    assert result.err.count("captured into a CUDA graph") == 1, result.told()
+    device_support.assert_left_alone(on_gpu(tmp_path, device_support.CAPTURED_STEP))
 
 
 def test_a_scaler_and_a_scheduler_of_micro_batches(tmp_path):

@@ -293,6 +293,16 @@ def test_clipping_does_not_hide_which_gradient_was_bad(tmp_path, library, clip):
     assert "scans 10 flags 10" in healthy.out, healthy.told()
 
 
+@pytest.mark.parametrize("clip", ["clip_grad_norm_(model.parameters(), NAN)", "clip_grad_norm_(model.parameters(), torch.tensor(NAN))",
+                                  "clip_grad_norm_(model.parameters(), -INF)", "clip_grad_value_(model.parameters(), NAN)",
+                                  "clip_grad_value_(model.parameters(), clip_value=NAN)"])
+def test_finite_gradients_that_clipping_itself_ruins_alarm(tmp_path, library, clip):
+    body = CLIPPED.replace("model[2].weight.grad[0, 0] = INF", "pass").replace("    CLIP", "    if i == BAD: torch.nn.utils." + clip)
+    result = on_device(library, tmp_path, body.replace("BAD", "4"))
+    alarm = result.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"]) == (4, "gradient") and "left out True" in result.out, result.told()
+
+
 TWO_CLIPS = """
 opt = torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)
 for i, x in enumerate(batches):

@@ -5,6 +5,7 @@ import json
 import pathlib
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -48,6 +49,7 @@ BROKEN = [
     ("honest_math", {"CMakePresets.json": '{"CMAKE_CXX_FLAGS": "-ffinite-math-only"}'}, "CMakePresets.json:1"),
     ("honest_math", {"src/sense/a.cpp": '#pragma GCC optimize("fast-math")'}, "src/sense/a.cpp:1"),
     ("file_size", {"src/sense/a.cpp": lines(451)}, "src/sense/a.cpp:451"),
+    ("file_size", {"python/finitude/a.py": lines(451)}, "python/finitude/a.py:451"),
     ("ascii_sources", {"src/sense/a.cpp": "// 3 \u00b5s"}, "src/sense/a.cpp:1"),
     ("ascii_sources", {"python/finitude/a.py": "x = 1\nname = '\u2192'"}, "python/finitude/a.py:2"),
     ("no_machine_paths", {"docs/a.md": "see /ro" + "ot/x/model.py"}, "docs/a.md:1"),
@@ -55,6 +57,11 @@ BROKEN = [
     ("tests_beside_code", {"tests/a_test.cpp": ""}, "tests/a_test.cpp:0"),
     ("tests_beside_code", {"src/observe/a_torch_test.cpp": ""}, "src/observe/a_torch_test.cpp:0"),
     ("tests_beside_code", {"src/bindings/a_test.cpp": ""}, "src/bindings/a_test.cpp:0"),
+    (
+        "tests_beside_code",
+        {"src/recorder/a_torch_test.cpp": '#include "finitude/recorder.h"\n#include "recorder/engine_torch.h"'},
+        "src/recorder/a_torch_test.cpp:2",
+    ),
     ("named_paths", {"HACKING.md": "\n`src/gone/*.cpp`"}, "HACKING.md:2"),
 ]
 
@@ -69,6 +76,7 @@ FINE = {
     "src/observe/stack_python.cpp": "#include <Python.h>",
     "src/bindings/module.cpp": '#include <torch/extension.h>\n#include "observe/step_torch.h"',
     "src/show/a.cpp": lines(450),
+    "src/recorder/a_torch_test.cpp": '#include <ATen/core/Tensor.h>\n#include "finitude/recorder.h"\n#include "recorder/testing_torch.h"',
     "include/finitude/a.h": '#include "finitude/status.h"',
     "cmake/a.cmake": 'message(FATAL_ERROR "no -ffast-math")  # not -Ofast either\n',
     "docs/a.md": "\u2192 https://example.org/srv/fits/x and $HOME/work and frame/work/x",
@@ -108,7 +116,8 @@ def test_every_cpp_test_is_in_a_target(tmp_path):
     """Asks CMake what it would compile: a test that no target takes would never run."""
     if not shutil.which("cmake") or not shutil.which("ninja"):
         pytest.skip("needs cmake and ninja")
-    configure = ["cmake", "-S", str(ROOT), "-B", str(tmp_path), "-G", "Ninja", "-DFINITUDE_TESTS=ON"]
+    configure = ["cmake", "-S", str(ROOT), "-B", str(tmp_path), "-G", "Ninja", "-DFINITUDE_TESTS=ON", "-DFINITUDE_TORCH=ON",
+                 f"-DPython_EXECUTABLE={sys.executable}"]
     done = subprocess.run(configure, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     commands = json.loads((tmp_path / "compile_commands.json").read_text())

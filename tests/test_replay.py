@@ -196,7 +196,7 @@ def test_usage(capsule, tmp_path):
         assert code == 2 and not out and "usage: " in err
         assert helpers.finitude(tmp_path, "replay", *map(str, words)).code == 2
     code, out, _ = alone("--help")
-    assert code == 0 and all(option in out for option in cli.REPLAY_OPTIONS)
+    assert code == 0 and not [option for option in cli.REPLAY_OPTIONS if option not in out]
     here = helpers.finitude(tmp_path, "replay", "--help")
     assert here.code == 0 and here.out == out.replace("finitude-replay", "finitude replay")
 

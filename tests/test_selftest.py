@@ -90,14 +90,14 @@ def test_a_batch_of_a_loader(tmp_path):
 
 @pytest.mark.slow
 def test_twenty_places_of_five_programs(tmp_path):
-    """docs/selftest.md names those that are not exact; the aim is 98 %, which copies of the optimizer's step count miss."""
+    """docs/selftest.md names those that are not exact in all; the line is to be in 98 %."""
     out = tmp_path / "all.json"
     subprocess.run([sys.executable, "-m", "bench.selftest", "--places", "20", "--seed", "7", "--json", str(out), "--out", str(tmp_path / "page.md")],
                    cwd=ROOT, env=helpers.environment({}), check=True, timeout=300)
     results = json.loads(out.read_text())
     assert len(results) == 20 and len({r["place"]["file"] for r in results}) >= 5
     exact = [r for r in results if r["verdict"] == "found" or "line" not in r["differences"] and r["verdict"] == "elsewhere"]
-    assert len(exact) >= 17, [(command.in_words(r["place"]), r["differences"]) for r in results]
+    assert len(exact) >= 0.98 * 20, [(command.in_words(r["place"]), r["differences"]) for r in results]
     assert f"Line exact: {len(exact)} of 20" in (tmp_path / "page.md").read_text()
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every test: set-up, the C++ core, the core under ASan+UBSan, the threaded parts under TSan, then pytest by label.
 # A step that fails does not keep the later ones from running; the last line counts what the test programs reported.
-step_total=13
+step_total=14
 . "$(dirname "${BASH_SOURCE[0]}")/build.sh"
 results=$root/build/results
 broken=()  # RESULT=TITLE of the steps that failed, where RESULT.xml holds their tests
@@ -18,17 +18,25 @@ run_ctest() {
   return "${PIPESTATUS[0]}"
 }
 
-# pytest NAME LABEL_EXPRESSION [DISTRIBUTION]: one process for each core; loadscope keeps the tests of a file in one of them, with
+# pytest NAME LABEL_EXPRESSION [DISTRIBUTION [PATH...]]: one process for each core; loadscope keeps the tests of a file in one of them, with
 # what they share. Exit code 5 means that no test carries the label.
 run_pytest() {
   "$venv/bin/python" -m pytest -q -rs --durations=5 -n "$(nproc)" --dist "${3:-loadscope}" -m "$2" \
-    --junitxml "$results/pytest-$1.xml"
+    --junitxml "$results/pytest-$1.xml" "${@:4}"
 }
 
 run_slow() {
   local rc=0
-  run_pytest slow slow worksteal || rc=$?  # few, long, and with little in common
+  run_pytest slow slow worksteal zoo tests || rc=$?  # few, long, and with little in common; the zoo's, the longest, first
   [ "$rc" -eq 5 ] || return "$rc"
+}
+
+# What C++ programs link is made of what the extension was made of, so it is built in the same folder.
+run_cpp() {
+  local folder
+  folder=$(ls -td "$root"/build/cp3*/ | head -1)
+  cmake --build "$folder" --target finitude_cpp_tests || return 1
+  ctest --test-dir "$folder" -L cpp --no-tests=error --output-on-failure --output-junit "$results/ctest-cpp.xml"
 }
 
 attempt() {  # RESULT TITLE COMMAND...: a step whose failure is remembered
@@ -56,6 +64,7 @@ native_suite core "C++ core"
 native_suite asan "C++ core under ASan and UBSan"
 native_suite tsan "ring and event sink under TSan"
 if step "extension" build_extension; then
+  attempt ctest-cpp "C++ API" run_cpp
   attempt pytest-fast "Python tests" run_pytest fast "not zoo and not slow and not frameworks"
   attempt pytest-zoo "zoo" run_pytest zoo "zoo and not slow"
   attempt pytest-slow "slow tests" run_slow

@@ -8,7 +8,6 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"      # before torch is imported
 
 import argparse
-import atexit
 import json
 import random
 import shutil
@@ -16,10 +15,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import traceback
 from pathlib import Path
+
+from tools import forked
 
 from . import cases, table, variants
 from .judge import COLUMNS, agree, judge, passes, summarise
@@ -112,26 +111,12 @@ def forked_child(run):
         sys.modules["numpy"].random.seed(0)
     sys.argv = ["finitude", *run.arguments]
     sys.orig_argv = [sys.executable, "-m", "finitude", *run.arguments]
-    code = 0
-    try:
+
+    def program():
         import finitude.cli
-        code = finitude.cli.main(list(run.arguments)) or 0
-    except SystemExit as stop:
-        if isinstance(stop.code, str):
-            print(stop.code, file=sys.stderr)
-        code = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    try:
-        threading._shutdown()             # as at the end of an interpreter: threads, then exit functions
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BaseException:
-        traceback.print_exc()
-        code = code or 1
-    return code & 0xFF
+        return finitude.cli.main(list(run.arguments))
+
+    return forked.end(forked.exit_code(program))
 
 
 def execute(todo, jobs, limit, on_end):

@@ -70,7 +70,18 @@ def run_cell(spec, timeout, env=None):
         return None, f"exit code {done.returncode}: {said[:300]}"
 
 
-def measure(cells, folder, scale, fresh, tell=print):
+def told_of(folder, names, facts):
+    """The lines about machine and versions; cells that were measured at another revision or day are named with theirs."""
+    others = {}
+    for name in names:
+        path = folder / f"{name}.json"
+        own = json.loads(path.read_text()).get("facts") if path.exists() else None
+        if own and own != facts:
+            others.setdefault("; ".join(line.lstrip("- ") for line in own if line not in facts), []).append(name)
+    return facts + [f"- but {', '.join(sorted(cells))}: {said}" for said, cells in sorted(others.items())]
+
+
+def measure(cells, folder, scale, fresh, tell=print, facts=()):
     """Results by name of cell; those that are there already are taken. The second value is why cells failed."""
     folder.mkdir(parents=True, exist_ok=True)
     wanted, results, failed = key(), {}, {}
@@ -101,7 +112,7 @@ def measure(cells, folder, scale, fresh, tell=print):
         results[cell.name] = result
         path = folder / f"{cell.name}.json"
         temporary = path.with_suffix(".new")
-        temporary.write_text(json.dumps({"key": wanted, "scale": round(scale, 3), "result": result}))
+        temporary.write_text(json.dumps({"key": wanted, "scale": round(scale, 3), "result": result, "facts": list(facts)}))
         temporary.replace(path)
         tell(f"{time.monotonic() - started:.0f} s")
     return results, failed
@@ -134,10 +145,11 @@ def main(argv=None):
     else:
         started, facts = time.monotonic(), machine.lines(command)
         folder.mkdir(parents=True, exist_ok=True)
-        facts_file.write_text(json.dumps(facts))
-        results, failed = measure(cells, folder, scale, options.fresh)
+        if not options.only or not facts_file.exists():
+            facts_file.write_text(json.dumps(facts))
+        results, failed = measure(cells, folder, scale, options.fresh, facts=facts)
         print(f"{len(results)} cells in {(time.monotonic() - started) / 60:.1f} min")
-    text, missed = page.write(results, failed, [c.name for c in cells], facts, mode)
+    text, missed = page.write(results, failed, [c.name for c in cells], told_of(folder, [c.name for c in cells], facts), mode)
     out = pathlib.Path(options.out) if options.out else None if options.only else ROOT / "docs/overhead.md"
     if out is None:
         print(text)

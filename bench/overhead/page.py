@@ -196,11 +196,18 @@ def _why_traced(traced, columns):
                      f"{more / 1e6:.3g}", f"{ops:.0f}", f"{read / 1e6:.0f}", f"{copied / 1e6:.0f}", f"{(read + 2 * copied) / more:.0f}"])
     if not rows:
         return []
-    return ["A trace reads what each operation made, once, and copies what an operation is about to overwrite, so that the operation can "
-            "be tried again if its result is bad. A step that does little work per byte (the optimizer's operations most of "
+    return ["A trace reads what each operation made, once, and copies what an operation is about to overwrite, unless the ranges of what "
+            "it reads prove its result finite, so that it can be tried again if its result is bad. A step that does little work per byte (the optimizer's operations most of "
             "all: each reads and writes every parameter) pays for that with the same memory traffic once more. "
             "[kernels](kernels.md) has what this machine reads at best.", ""] + _table(
         ("model", "threads", "what", "times", "step, ms", "more, ms", "ops", "read, MB", "copied, MB", "GB/s (a copy counts twice)"), rows)
+
+
+TRIED = ("**What was tried.** A snapshot of the stack that looks only at what has changed (kept, revision 7fab2fb), and asking memory four "
+         "pages ahead in the quick scan (kept, revision d15a2e5); `make bench-pieces` and `make bench-sense` at these revisions and the ones "
+         "before tell what each is worth. All hot functions in one section of the library made no difference that could be told from noise, "
+         "and is not kept. What is left is the number of cold pages: fewer would mean not to look at a gradient's header, a loss or a local "
+         "name, and so to miss what was written there.")
 
 
 def _why(cells, fixed, results):
@@ -225,7 +232,7 @@ def _why(cells, fixed, results):
                      f"{read.value * share:.2f}", f"{rest.value / 1e3:.0f} us, as {rest.value / page_ns:.0f} cold pages", f"{rest.value * share:.2f}",
                      "-" if c.limit is None else f"{c.limit:g}"])
     out += _table(("model", "optimizer", "threads", "one read of the gradients", "%", "all else", "%", "goal, %"), rows)
-    return out
+    return [*out, "", TRIED]
 
 
 def _extra_rows(results):

@@ -1,13 +1,12 @@
 """Runs `finitude selftest`'s child processes as forks of one that has imported torch, which saves seconds for each."""
 
-import atexit
 import os
 import random
 import signal
 import sys
-import threading
 import time
-import traceback
+
+from tools import forked
 
 
 def import_once():
@@ -28,25 +27,13 @@ def _become(arguments, folder):
     sys.argv = ["finitude.selftest", *arguments]
     sys.orig_argv = [sys.executable, "-m", "finitude.selftest", *arguments]
     os.chdir(folder)
-    code = 0
-    try:
+
+    def program():
         from finitude.selftest.__main__ import main
 
         main(list(arguments))
-    except SystemExit as stop:
-        code = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    try:
-        threading._shutdown()
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BaseException:
-        traceback.print_exc()
-        code = code or 1
-    return code & 0xFF
+
+    return forked.end(forked.exit_code(program))
 
 
 def run(arguments, folder, seconds):

@@ -1,0 +1,38 @@
+"""How a fork that stands in for a `python` of its own lives and ends: shared by the zoo, the benches and the tests.
+
+The parent has imported torch, which takes seconds; a fork of it goes through the same entry function as a fresh process
+and has to end as one: exit code of whatever was raised, threads waited for, exit functions, flushed streams.
+"""
+
+import atexit
+import sys
+import threading
+import traceback
+
+
+def exit_code(program):
+    """Calls program(); the exit code that the interpreter would make of how it ended. Tells errors on stderr."""
+    try:
+        return program() or 0
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):
+            return stop.code or 0
+        print(stop.code, file=sys.stderr)
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+
+
+def end(code):
+    """The end of an interpreter, but for taking torch apart, which costs a second. Returns the code for os._exit."""
+    try:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+    except BaseException:
+        traceback.print_exc()
+        code = code or 1
+    return code & 0xFF
