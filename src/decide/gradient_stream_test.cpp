@@ -196,6 +196,7 @@ struct Storage {
   World& world;
   int pool, address;
   std::set<int> used_on;
+  bool own = false;  // made by the script, which orders the streams that use it itself: after backward, by the stream that called it
 };
 
 struct Gradient {
@@ -289,7 +290,7 @@ struct World : ReadAhead {
 Storage::~Storage() {
   Clock before{};
   for (const int s : used_on) {
-    if (s != pool) World::merge(before, world.clocks[static_cast<std::size_t>(s)]);
+    if (s != pool && !own) World::merge(before, world.clocks[static_cast<std::size_t>(s)]);
   }
   world.free[pool].emplace_back(address, before);
 }
@@ -332,7 +333,10 @@ TEST(GradientStreamOrder, EveryVerdictIsOfTheFinalBitsAndNoMemoryIsWrittenUnderA
           world.write(*gradient.storage, on);
           world.collected[g] = gradient.storage;
           stream.written(g, world.id_of(g), lane(on));
-          if (careless && dice(5) == 0) world.gradients[dice(count)] = {};
+          if (careless && dice(5) == 0) {
+            Gradient& other = world.gradients[dice(count)];
+            if (other.storage != nullptr && !other.storage->own) other = {};
+          }
         }
         for (int s = 0; s < kStreams; ++s) world.wait(caller, s);  // the engine, before backward returns
         stream.end_backward(lane(caller));
@@ -343,7 +347,11 @@ TEST(GradientStreamOrder, EveryVerdictIsOfTheFinalBitsAndNoMemoryIsWrittenUnderA
         if (gradient.storage == nullptr) continue;
         switch (dice(12)) {
           case 0: gradient = {}; continue;
-          case 1: gradient = {world.allocate(caller), ++world.serial, 0}; world.write(*gradient.storage, caller); break;
+          case 1:
+            gradient = {world.allocate(caller), ++world.serial, 0};
+            gradient.storage->own = true;
+            world.write(*gradient.storage, caller);
+            break;
           case 2: ++gradient.version; world.write(*gradient.storage, caller); break;
           default: break;
         }

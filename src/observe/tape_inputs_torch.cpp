@@ -52,6 +52,35 @@ void TapeRecorder::copy_input(capture::StorageId id, std::int64_t begin, std::in
   raw_.storages[id].bytes.assign(data == nullptr ? "" : data + begin, static_cast<std::size_t>(end - begin));
 }
 
+namespace {
+
+template <typename Use>
+void for_each_tensor(const c10::IValue& value, const Use& use) {
+  if (value.isTensor()) {
+    use(value.toTensor());
+  } else if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef()) for_each_tensor(item, use);
+  }
+}
+
+}  // namespace
+
+// A collective operation may write any of its tensors, at some time until it is waited for: what they hold is
+// put on the tape when they are read next, so that a replay needs no other process.
+void TapeRecorder::exchange(const at::RecordFunction& fn) {
+  for (const c10::IValue& input : fn.inputs()) {
+    for_each_tensor(input, [&](const at::Tensor& tensor) {
+      TensorView view;
+      if (!tensor.defined() || !view_of(*tensor.unsafeGetTensorImpl(), &view) || view.storage == nullptr) return;
+      TapeUse use;
+      use.storage = see(*const_cast<c10::StorageImpl*>(view.storage));
+      write(use, false);
+      known_[use.storage].state = Known::kFresh;
+      known_[use.storage].filled = 0;
+    });
+  }
+}
+
 // Memory that no operator wrote is what it is now; torch.tensor and numpy write unseen.
 void TapeRecorder::fill(capture::StorageId id) {
   Known& known = known_[id];
@@ -144,6 +173,14 @@ bool TapeRecorder::add_outcome(const std::string& kind, const std::string& name,
   return false;
 }
 
+bool TapeRecorder::reads(const c10::TensorImpl& tensor) {
+  TensorView view;
+  if (!view_of(tensor, &view)) return false;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = ids_.find(view.storage);
+  return it != ids_.end() && known_[it->second].state == Known::kInput;
+}
+
 capture::RawTape TapeRecorder::take() {
   stop();
   capture::RawTape raw;
@@ -168,6 +205,14 @@ capture::RawTape TapeRecorder::take() {
     if (full_ && !too_large_) raw_.gaps.emplace_back("the recorder failed, or the step has too many calls");
     raw = std::move(raw_);
     raw.places = places_.take();
+    for (const auto& [name, calls] : exchanges_) {
+      std::string* text = nullptr;
+      for (auto& [key, value] : raw.settings) {
+        if (key == "collectives") text = &value;
+      }
+      if (text == nullptr) text = &raw.settings.emplace_back("collectives", "").second;
+      *text += (text->empty() ? "" : ", ") + std::to_string(calls) + " x " + name;
+    }
     if (!autocast_.empty()) raw.settings.emplace_back("autocast", autocast_);
   }
   clear();

@@ -1,5 +1,7 @@
 #include "observe/tape_places_torch.h"
 
+#include "observe/made_nodes_torch.h"
+
 namespace finitude::observe {
 namespace {
 
@@ -15,8 +17,6 @@ struct OfThread {
   std::vector<OpenNode> nodes;
 };
 thread_local OfThread of_thread;
-
-std::uint64_t node_key(std::uint64_t thread, std::uint64_t sequence) { return (thread << 48) ^ sequence; }
 
 }  // namespace
 

@@ -100,6 +100,7 @@ void TapeRecorder::clear() {
     events_ = bytes_ = 0;
     full_ = too_large_ = false;
     autocast_.clear();
+    exchanges_.clear();
   }
   forget(known);  // what memory goes with them may call for the GIL
 }
@@ -191,6 +192,11 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
     open_generation = generation_;
   }
   const Op& op = op_of(fn);
+  if (op.exchanges) {
+    exchange(fn);
+    ++exchanges_[op.name];
+    return nullptr;
+  }
   if (op.transparent) return nullptr;
   if (autocast_.empty() && autocast_ahead())
     autocast_ = c10::toString(at::autocast::get_autocast_dtype(at::kCPU));

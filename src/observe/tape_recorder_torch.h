@@ -8,6 +8,7 @@
 #include <c10/core/StorageImpl.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -41,6 +42,8 @@ class TapeRecorder {
   void name_storage(const c10::TensorImpl& tensor, const std::string& kind, const std::string& name);
   // What a replay has to come to. False: the tape does not touch this tensor.
   bool add_outcome(const std::string& kind, const std::string& name, const at::Tensor& tensor) noexcept;
+  // Does the tape hold what this tensor's memory was before the step?
+  bool reads(const c10::TensorImpl& tensor);
   capture::RawTape take();
 
  private:
@@ -74,6 +77,7 @@ class TapeRecorder {
   void read(const TapeUse& use);
   void write(const TapeUse& use, bool overwrites_all);
   void fill(capture::StorageId id);
+  void exchange(const at::RecordFunction& fn);
   void copy_input(capture::StorageId id, std::int64_t begin, std::int64_t end);
   bool hold(capture::StorageId id);
   bool within_limit(std::size_t more_bytes);
@@ -94,6 +98,7 @@ class TapeRecorder {
   std::uint64_t events_ = 0;
   std::size_t bytes_ = 0, max_bytes_ = 0;
   bool too_large_ = false;
+  std::map<std::string, std::size_t> exchanges_;  // calls of each collective operation
   std::string autocast_;  // the dtype that some call was to be cast to
 };
 

@@ -7,6 +7,19 @@
 #include "show/findings.h"
 
 namespace finitude::show {
+namespace {
+
+// The first dimension of what the birth made is not always that of the batch: attention folds its heads into it, a mean
+// has none. The search then knows better which samples it was.
+bool rows_are_samples(const record::Trace& trace, const locate::Birth& birth, std::int64_t samples) {
+  if (birth.rows.empty() || birth.op >= trace.ops.size()) return false;
+  for (const record::TensorUse& use : trace.ops[birth.op].outputs) {
+    if (!use.health.ok()) return !use.shape.empty() && use.shape[0] == samples;
+  }
+  return false;
+}
+
+}  // namespace
 
 nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& history, explain::Lab* lab,
                         const AnalysisOptions& options) {
@@ -25,6 +38,8 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
       explain::TimeBudget budget;
       budget.most = options.seconds;
       explain::try_on_step(finding, *step, budget);
+      if (!finding.guilty.empty() && !rows_are_samples(trace, located.births[0], finding.batch_rows))
+        located.births[0].rows = finding.guilty;
     }
   }
   nlohmann::json out = findings(trace, located, finding);

@@ -66,6 +66,7 @@ std::string birth_section(const Json& report, const Json& birth, bool culprit) {
            element("code", "", text(forward, "source")) + "</p>\n";
   }
   out += tensor_table(list(birth, "inputs"), list(birth, "outputs"), at(birth, "rows"));
+  out += element("p", "", samples_words(birth));
   std::string with;
   for (const std::string& scalar : scalars_words(birth)) with += (with.empty() ? "with " : ", ") + scalar;
   out += element("p", "mono soft", with);

@@ -32,9 +32,7 @@ void tensor_rows(std::string& out, const char* role, const Json& all, const Json
     const std::uint64_t pos = count(one, "pos_inf"), neg = count(one, "neg_inf");
     const std::uint64_t unsigned_inf = count(one, "inf") > pos + neg ? count(one, "inf") - pos - neg : 0;
     const bool any_finite = non_finite(one) < count(one, "numel");
-    const Json& own = list(one, "rows");
-    const std::string rows = rows_words(own.empty() && non_finite(one) ? rows_of_birth : own),
-                      said = text(one, "text");
+    const std::string rows = rows_of(one, rows_of_birth), said = text(one, "text");
     out += std::string("<tr><td>") + role + "</td><td><code>" + escape(text(one, "arg")) +
            "</code></td><td class=\"mono\">" + escape(tensor_type(one)) + "</td>" +
            (any_finite ? real_cell(at(one, "min")) + real_cell(at(one, "max")) : cell("-") + cell("-")) +

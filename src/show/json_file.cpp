@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "show/printable.h"
 #include "show/show.h"
 
 namespace finitude::show {
@@ -41,7 +42,7 @@ std::string parse_json(std::string_view bytes, nlohmann::json& value) {
   } catch (const nlohmann::json::exception& error) {
     const std::string_view what = error.what();
     const std::size_t name = what.find("] ");
-    return "is not JSON: " + std::string(name == std::string_view::npos ? what : what.substr(name + 2));
+    return "is not JSON: " + printable(name == std::string_view::npos ? what : what.substr(name + 2));
   }
   return deep ? "is nested deeper than " + std::to_string(kMaxDepth) : "";
 }
@@ -50,7 +51,7 @@ std::string parse_report_json(std::string_view bytes, nlohmann::json& report) {
   std::string reason = parse_json(bytes, report);
   if (!reason.empty()) return reason;
   reason = problem(report);
-  return reason.empty() ? reason : "is not a report of schema 1: " + reason;
+  return reason.empty() ? reason : "is not a report of schema 1: " + printable(reason);
 }
 
 std::string read_report_json(const std::string& path, std::size_t limit, nlohmann::json& report) {

@@ -1,6 +1,7 @@
 // The report as text: one block per alarm, then advisories, what was watched, and what to do next.
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include "show/layout.h"
 #include "show/printable.h"
@@ -115,6 +116,8 @@ class Terminal {
     for (const std::string& scalar : scalars_words(birth)) add(pieces, scalar);
     if (!pieces.empty()) page_.line("  with", Tone::kDim, pieces, kHang);
     tensors("output", list(birth, "outputs"), at(birth, "rows"));
+    if (const std::string samples = samples_words(birth); !samples.empty())
+      page_.line("  data", Tone::kDim, {{samples}}, kHang);
     if (const Json& select = at(birth, "absorbed_by"); select.is_object()) {
       pieces.clear();
       add(pieces, text(select, "op"), Tone::kWarn);
@@ -172,12 +175,18 @@ class Terminal {
     }
     labelled("cause", Tone::kStrong, pieces);
     const Json& experiments = list(cause, "experiments");
-    pieces.clear();
+    std::vector<Piece> together;  // short ones share a line
+    const auto flush = [&] {
+      if (!together.empty()) labelled("", Tone::kPlain, std::exchange(together, {}));
+    };
     for (std::size_t i = 0; i < std::min(experiments.size(), kShownExperiments); ++i) {
-      pieces.push_back(
-          {text(experiments[i], "name") + ": " + text(experiments[i], "outcome"), Tone::kPlain, 4});
+      constexpr std::size_t kShort = 40;
+      const Piece told{text(experiments[i], "name") + ": " + text(experiments[i], "outcome"), Tone::kPlain, 4};
+      if (told.text.size() > kShort) flush();
+      together.push_back(told);
+      if (told.text.size() > kShort) flush();
     }
-    if (!pieces.empty()) labelled("", Tone::kPlain, pieces);
+    flush();
     if (experiments.size() > kShownExperiments) more(experiments.size() - kShownExperiments, "experiment");
   }
 

@@ -52,6 +52,18 @@ TEST(Terminal, LossAlarmWithForwardBirth) {
       out, HasSubstr("capsule finitude-runs/2026-03-02T09-14-05/step-000412 finitude replay finitude-runs/"));
 }
 
+TEST(Terminal, SamplesOfTheGuiltyRows) {
+  nlohmann::json report = sample("loss_forward");
+  EXPECT_THAT(joined(shown(report)), Not(HasSubstr("of the data set")));
+  nlohmann::json& birth = report["alarms"][0]["births"][0];
+  birth["samples"] = {1033, 72, 5};
+  EXPECT_THAT(joined(shown(report)), HasSubstr("data rows 4, 9, 31 of the batch = samples 1033, 72, 5 of the data set"));
+  birth["rows"] = {4};
+  EXPECT_THAT(joined(shown(report)), Not(HasSubstr("of the data set")));  // one for each row, or none
+  birth["samples"] = {72};
+  EXPECT_THAT(joined(shown(report)), HasSubstr("row 4 of the batch = sample 72 of the data set"));
+}
+
 TEST(Terminal, BackwardBirthNamesNodeAndForwardOp) {
   const std::string out = joined(shown(sample("gradient_backward")));
   EXPECT_THAT(out, StartsWith("finitude: step 7 skipped, training goes on: gradient of encoder.scale is NaN "

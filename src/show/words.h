@@ -30,8 +30,13 @@ std::string born_at(const Json& birth);
 // "[32,10] float32", and then the counts and range that matter: "3 zeros at rows 4, 9, 31", "min 0", "3 x
 // -Inf".
 std::string tensor_type(const Json& statistics);
+// "at rows 4, 9" of a tensor with bad values: its own rows, or those of the birth where it can have them.
+std::string rows_of(const Json& statistics, const Json& rows_of_birth);
 std::vector<std::string> tensor_values(const Json& statistics, const Json& rows_of_birth);
 std::string rows_words(const Json& rows);
+
+// "rows 4, 9 of the batch = samples 1033, 72 of the data set"; empty where a birth names no samples.
+std::string samples_words(const Json& birth);
 
 // "eps = 1e-08", the arguments that are no tensors.
 std::vector<std::string> scalars_words(const Json& birth);

@@ -73,6 +73,31 @@ std::string rows_words(const Json& rows) {
   return rows.size() > kShown ? out + " and " + grouped(rows.size() - kShown) + " more" : out;
 }
 
+std::string samples_words(const Json& birth) {
+  const Json &rows = list(birth, "rows"), &samples = list(birth, "samples");
+  if (rows.empty() || rows.size() != samples.size()) return {};
+  constexpr std::size_t kShown = 8;
+  std::string which, what;
+  for (std::size_t i = 0; i < std::min(kShown, rows.size()); ++i) {
+    which += (i ? ", " : " ") + digits(rows[i]);
+    what += (i ? ", " : " ") + digits(samples[i]);
+  }
+  const std::string more = rows.size() > kShown ? " and " + grouped(rows.size() - kShown) + " more" : "";
+  const char* const s = rows.size() == 1 ? "" : "s";
+  return std::string("row") + s + which + more + " of the batch = sample" + s + what + more + " of the data set";
+}
+
+std::string rows_of(const Json& statistics, const Json& rows_of_birth) {
+  const Json& own = list(statistics, "rows");
+  if (!own.empty()) return rows_words(own);
+  const bool bad = count(statistics, "nan") + count(statistics, "inf") + count(statistics, "pos_inf") + count(statistics, "neg_inf") != 0;
+  const Json& shape = list(statistics, "shape");
+  if (!bad || shape.empty() || !shape[0].is_number_integer() || !rows_of_birth.is_array()) return {};
+  // Rows of the birth are samples of the batch; a tensor with a smaller first dimension has none of that number.
+  const auto has = [&](const Json& row) { return row.is_number_integer() && row.get<std::int64_t>() < shape[0].get<std::int64_t>(); };
+  return std::all_of(rows_of_birth.begin(), rows_of_birth.end(), has) ? rows_words(rows_of_birth) : std::string();
+}
+
 std::vector<std::string> tensor_values(const Json& statistics, const Json& rows_of_birth) {
   std::vector<std::string> out;
   const std::uint64_t numel = count(statistics, "numel"), nan = count(statistics, "nan");
@@ -90,8 +115,7 @@ std::vector<std::string> tensor_values(const Json& statistics, const Json& rows_
   if (neg) out.push_back(grouped(neg) + " x -Inf");
   if (inf > pos + neg) out.push_back(grouped(inf - pos - neg) + (pos + neg ? " more x Inf" : " x Inf"));
   if (zero) out.push_back(zero == numel ? "all zero" : counted(zero, "zero"));
-  const Json& own = list(statistics, "rows");
-  const std::string rows = rows_words(own.empty() && nan + inf ? rows_of_birth : own);
+  const std::string rows = rows_of(statistics, rows_of_birth);
   // Rows belong to the first kind of value that stands out: the non-finite ones, else the zeros.
   if (!rows.empty() && out.size() > before)
     out[before] += " " + rows;

@@ -3,13 +3,10 @@
 #include <ATen/Context.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/file.h"
-#include "capture/capsule.h"
-#include "capture/tape_file.h"
+#include "capture/recorded_step.h"
 #include "replay/tape_calls.h"
 #include "replay/tape_compare_torch.h"
 #include "replay/tape_save_torch.h"
@@ -25,15 +22,6 @@ using replay::Say;
 using replay::Told;
 
 enum Exit { kDone = 0, kNotReproduced = 1, kUsage = 2, kUnreadable = 3, kCannotHere = 4 };
-
-Status read(const std::string& path, nlohmann::json* about, capture::Tape* tape) {
-  std::error_code error;
-  *about = nlohmann::json::object();
-  if (std::filesystem::is_directory(path, error)) return capture::read_capsule(path, about, tape);
-  std::string bytes;
-  const Status status = base::read_file(path, &bytes);
-  return status.ok() ? capture::read_tape(bytes, tape) : status;
-}
 
 // Several that look on at once.
 class Observers : public replay::PlayObserver {
@@ -68,7 +56,7 @@ class Command {
       return kCannotHere;
     }
     nlohmann::json about;
-    if (const Status status = read(options_.capsule, &about, &tape_); !status.ok()) {
+    if (const Status status = capture::read_recorded_step(options_.capsule, &about, &tape_); !status.ok()) {
       err_(options_.capsule + " " + status.why() + "\n");
       return kUnreadable;
     }

@@ -77,6 +77,8 @@ CAPSULE is the folder of a capsule, or the file of a tape that holds its inputs 
   --save-tensors FILE   the results as a safetensors file; with --stop-at what that call read and gave
   --script FILE.py      write a PyTorch script of the call in which the bad value was born, with its inputs
   --break CALL          as --stop-at, then a Python prompt with the tensors (finitude replay only)
+  --with "COMMAND"      puts this step into another program and says whether it is fixed there: is the change the cure?
+                        (finitude replay only; with --json, and --timeout SECONDS for the whole of it)
 
 Exit codes: 0 the same bits, or the same class of failure; 1 not reproduced; 2 usage; 3 it is unreadable or corrupt;
 4 it cannot be replayed here.
