@@ -146,16 +146,12 @@ def import_once():
 
 
 def cold_sample(chosen, seed):
-    """A seeded tenth of the cases, at least one."""
+    """A seeded tenth of the cases, at least one, and those that compile: a fork may hide what that starts with. (A second
+    process is a fresh interpreter in a forked run, too.)"""
     if seed == "off" or not chosen:
         return []
-    return random.Random(f"cold/{seed}").sample(chosen, -(-len(chosen) // 10))
-
-
-def always_cold(case, run):
-    """What a fork may hide: a second process, and compiled code (both start from a fresh interpreter)."""
-    report = run.report() or {}
-    return case.expected.get("cold", False) or any(a.get("rerun_by") == "restart" for a in report.get("alarms") or [])
+    sample = random.Random(f"cold/{seed}").sample(chosen, -(-len(chosen) // 10))
+    return sample + [c for c in chosen if c not in sample and c.expected.get("cold", False)]
 
 
 def as_json(summary, results, ok):
@@ -175,8 +171,8 @@ def parse(argv):
     p.add_argument("--limit", type=float, default=60, metavar="SECONDS", help="time limit of one case")
     p.add_argument("--cold", action="store_true", help="a fresh process for every case, no forks")
     p.add_argument("--cold-sample", default="0", metavar="SEED",
-                   help="seed of the tenth that also runs in a fresh process, besides every case with a second "
-                        "process or compiled code; 'off' for none")
+                   help="seed of the tenth that also runs in a fresh process, besides every case with compiled code; "
+                        "'off' for none")
     p.add_argument("--metamorphic", action="store_true",
                    help="score variants: names renamed, lines moved, seeds and sizes changed")
     p.add_argument("--variant-seed", type=int, default=0, help="another number, other names, lines and seeds")
@@ -205,8 +201,6 @@ def main(argv=None):
 
         execute([(case, folder, options.cold) for case in chosen], options.jobs, options.limit, on_end)
         also_cold = [] if options.cold else cold_sample(chosen, options.cold_sample)
-        if not options.cold and options.cold_sample != "off":
-            also_cold += [c for c in chosen if c not in also_cold and always_cold(c, ended[c.slug, False])]
         execute([(case, folder, True) for case in also_cold], options.jobs, options.limit, on_end)
         results = []
         for case in chosen:

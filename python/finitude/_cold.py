@@ -3,10 +3,11 @@
 import sys
 import traceback
 
-from . import _native, quiet
+from . import _native, discover, quiet
 from .errors import NonFiniteError, Reached
 
 session = None
+_standing = discover.Standing()
 after_step = _native.check_after_step  # the hook that looks at what a step wrote: one object, see compat.pass_over
 
 
@@ -26,7 +27,8 @@ def _guard(name):
         if session is None:
             return None
         try:
-            return getattr(session, name)(*args)
+            with _standing:
+                return getattr(session, name)(*args)
         except NonFiniteError as e:
             raise e.with_traceback(None)  # the user's traceback ends at optimizer.step, not in our decisions
         except (KeyboardInterrupt, SystemExit, Reached):

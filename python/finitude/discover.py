@@ -4,17 +4,51 @@ Runs once per optimizer and on an alarm, never in a healthy step. Looks through 
 costs some milliseconds and touches nothing.
 """
 
-import gc
 import sys
 
 import torch
 
 from . import _native
 
+KINDS = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
+_found = None  # {kind: objects}, while none of the program's own code runs
 
-def _instances(base):
-    # issubclass(type(o), ...) and not isinstance: a proxy's __class__ may run code.
-    return [o for o in gc.get_objects() if issubclass(type(o), base)]
+
+class Standing:
+    """Around what is done between two instructions of the program: nothing appears meanwhile, so one look serves all.
+
+    Whatever calls the program's code in between says `moved()` before it looks again.
+    """
+
+    _depth = 0
+
+    def __enter__(self):
+        Standing._depth += 1
+
+    def __exit__(self, *_):
+        Standing._depth -= 1
+        moved()
+
+
+def moved():
+    global _found
+    _found = None
+
+
+def instances(kind):
+    """Every object of the class `kind`, one of KINDS or derived from one."""
+    global _found
+    found = _found
+    if found is None:
+        found = {k: [] for k in KINDS}
+        for it in _native.instances(KINDS):
+            for k, objects in found.items():
+                if issubclass(type(it), k):
+                    objects.append(it)
+        if Standing._depth:
+            _found = found
+    base = next(k for k in KINDS if issubclass(kind, k))
+    return found[base] if kind is base else [o for o in found[base] if issubclass(type(o), kind)]
 
 
 def parameters(optimizer):
@@ -30,7 +64,7 @@ def largest_parameter(optimizer):
 def roots(optimizer):
     """Outermost modules that hold at least one parameter of the optimizer."""
     owned = {id(p) for p in parameters(optimizer)}
-    modules = _instances(torch.nn.Module)
+    modules = instances(torch.nn.Module)
     inner = set()
     for module in modules:
         try:
@@ -79,7 +113,7 @@ def persistent_buffers(optimizer):
 def averaged_models():
     """torch.optim.swa_utils.AveragedModel instances."""
     module = sys.modules.get("torch.optim.swa_utils")
-    return _instances(module.AveragedModel) if module is not None else []
+    return instances(module.AveragedModel) if module is not None else []
 
 
 def normalisation_statistics(optimizer):
@@ -114,20 +148,20 @@ def leaves_of(roots):
 def sharing(optimizer):
     """It, and those that step a parameter of it: the optimizer that a wrapper holds, and the other way round."""
     owned = {id(p) for p in parameters(optimizer)}
-    return [o for o in _instances(torch.optim.Optimizer)
+    return [o for o in instances(torch.optim.Optimizer)
             if any(id(p) in owned for group in getattr(o, "param_groups", ()) for p in group["params"])]
 
 
 def schedulers(optimizers):
     """Those that set their learning rate; some are given a framework's wrapper around the optimizer."""
     wanted, groups = {id(o) for o in optimizers}, {id(o.param_groups) for o in optimizers}
-    found = [(s, getattr(s, "optimizer", None)) for s in _instances(torch.optim.lr_scheduler.LRScheduler)]
+    found = [(s, getattr(s, "optimizer", None)) for s in instances(torch.optim.lr_scheduler.LRScheduler)]
     return [s for s, o in found if id(o) in wanted or id(getattr(o, "param_groups", None)) in groups]
 
 
 def scaler_of(optimizer):
     """The GradScaler that steps this optimizer, or None."""
-    return next((s for s in _instances(torch.amp.GradScaler)
+    return next((s for s in instances(torch.amp.GradScaler)
                  if s._enabled and id(optimizer) in getattr(s, "_per_optimizer_states", ())), None)
 
 

@@ -9,7 +9,6 @@ that name again. All of it on the thread that trains alone.
 
 import builtins
 import fcntl
-import gc
 import io
 import os
 import shutil
@@ -19,6 +18,7 @@ import tempfile
 import threading
 import weakref
 
+from . import _native
 from ._places import is_library
 from .quiet import HELD, is_over
 
@@ -41,7 +41,7 @@ def logger_classes():
 def _text_files():
     """{descriptor: the files on it}: text, or bytes without a buffer; written only, of no other layer's making."""
     found, shared, raw, buffered = {}, set(), [], set()
-    for it in gc.get_objects():
+    for it in _native.instances((io.TextIOWrapper, io.FileIO, io.BufferedWriter, io.BufferedRandom)):
         kind = type(it)
         try:
             if kind is io.TextIOWrapper and not it.closed and it.writable():

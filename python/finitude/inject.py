@@ -268,7 +268,7 @@ class Injection:
         placing.rate(self.mine, optimizer)
         scaler = self.start["scaler"]
         if scaler is not None:
-            for found in discover._instances(torch.amp.GradScaler):
+            for found in discover.instances(torch.amp.GradScaler):
                 self._put_scale(found, scaler)
         batches = f", {len(self.start['batches'])} batches" if self.loaders is not None else ""
         self.put_what = f"{len(parameters)} parameters, {len(self.mine['buffers'])} buffers, optimizer state of " \

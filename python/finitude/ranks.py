@@ -5,7 +5,6 @@ each sees the same bad one and leaves the same step out. Where a rank could be t
 alone: see `seen_by_all`. A second run repeats collective operations, so all make it or none: see together.py.
 """
 
-import gc
 import os
 import sys
 
@@ -42,7 +41,11 @@ def several():
 def _parallel_models():
     module = sys.modules.get("torch.nn.parallel.distributed")
     kind = getattr(module, "DistributedDataParallel", None)
-    return [o for o in gc.get_objects() if issubclass(type(o), kind)] if kind else []
+    if kind is None:
+        return []
+    from . import discover  # not before torch is there: launchers import this module too
+
+    return discover.instances(kind)
 
 
 def seen_by_all(parameters, by_everyone=False):

@@ -143,6 +143,8 @@ class _SecondRun:
                 return f"the second run raised {type(e).__name__}"
             found = sinks_of.value_in_frames(self.session, e)
             self.result = found[2][0][2] if found is not None else None
+        finally:
+            discover.moved()
         if self.returned is not None:
             now = self._bits(0, self.result) if isinstance(self.result, torch.Tensor) else None
         else:

@@ -403,6 +403,7 @@ class Session:
         alarm["action"] = "stopped"
         self.report.add_alarm(alarm)
         self.teller.tell(alarm)
+        together.has_told(self, pending["vote"])
         return NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
 
     def not_watched(self, what):

@@ -1,6 +1,5 @@
 """Where a non-finite value has arrived: what an alarm is raised for, found again whenever it is asked."""
 
-import gc
 import re
 
 import torch
@@ -23,8 +22,7 @@ def bad_buffers(optimizer):
 
 
 def watched_optimizers():
-    found = [o for o in gc.get_objects() if issubclass(type(o), torch.optim.Optimizer)]
-    return [o for o in found if _native.is_registered(o)]
+    return [o for o in discover.instances(torch.optim.Optimizer) if _native.is_registered(o)]
 
 
 def pending_window(session):

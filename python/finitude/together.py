@@ -40,6 +40,16 @@ def part(vote):
         vote.part()
 
 
+def has_told(session, vote):
+    """This rank's alarm is in its report; what ends the program is an error of the operation that it waited in."""
+    if vote is not None:
+        session.report.write_early()
+        try:
+            vote.told()
+        except (RuntimeError, ValueError, OSError):
+            pass
+
+
 class Vote:
     """One question, on which each rank votes once."""
 
@@ -101,13 +111,15 @@ class Vote:
 
     def part(self):
         """Waits until all have told, for a limited time."""
-        if self.parted:
-            return
         try:
-            self.store.set(self._of("told", self.rank), "")
+            self.told()
             self._missing("told", PARTING_S)
         except (RuntimeError, ValueError, OSError):
             pass
+
+    def told(self):
+        """What this rank found is in its report: from now on it may be ended."""
+        self.store.set(self._of("told", self.rank), "")
 
     # -- the second run -------------------------------------------------------------------------
 
@@ -201,10 +213,10 @@ class Vote:
             return                    # it waits for the others, and has heard
         compat.abort_groups()
         if not self._ended.wait(PARTING_S):
-            _end_here(session, why)
+            _end_here(session, why, self)
 
 
-def _end_here(session, why):
+def _end_here(session, why, vote):
     """The program's own thread cannot be reached: what is known is told, and the process ended."""
     pending, session.pending = session.pending, None
     quiet.let_go()
@@ -217,4 +229,5 @@ def _end_here(session, why):
         session.report.add_alarm(alarm)
         session.teller.tell(alarm)
     session.end()
+    has_told(session, vote)
     os._exit(1)

@@ -11,6 +11,7 @@
 #include "bindings/hand_torch.h"
 #include "bindings/inject_torch.h"
 #include "bindings/device_python.h"
+#include "bindings/instances_python.h"
 #include "bindings/jump_torch.h"
 #include "bindings/live_torch.h"
 #include "bindings/loader_torch.h"
@@ -297,6 +298,7 @@ PYBIND11_MODULE(_native, m) {
   define_analyse(m);
   define_compare(m);
   define_inject(m);
+  define_instances(m);
   define_own_rules(m);
   m.def("enter_closure", [] { ++live().closure_depth; });
   m.def("leave_closure", [] { --live().closure_depth; });
