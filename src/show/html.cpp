@@ -157,7 +157,7 @@ std::string alarm_article(const Json& report, const Json& alarm, bool titled) {
   out += history_chart(at(alarm, "history"));
   if (const std::string capsule = text(alarm, "capsule"); !capsule.empty()) {
     out += section("Capsule",
-                   element("p", "mono", capsule) + element("p", "mono soft", replay_command(capsule)));
+                   element("p", "mono", capsule) + element("p", "mono soft", replay_command(report, capsule)));
   }
   return out + "</article>\n";
 }

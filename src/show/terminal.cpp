@@ -90,7 +90,7 @@ class Terminal {
     cause(at(alarm, "cause"));
     fix(at(alarm, "fix"));
     if (const std::string capsule = text(alarm, "capsule"); !capsule.empty()) {
-      labelled("capsule", Tone::kStrong, {{capsule, Tone::kCode}, {replay_command(capsule), Tone::kDim}});
+      labelled("capsule", Tone::kStrong, {{capsule, Tone::kCode}, {replay_command(report_, capsule), Tone::kDim}});
     }
   }
 
@@ -226,21 +226,18 @@ class Terminal {
   void hint() {
     const std::string outcome = text(report_, "outcome");
     const Json& alarms = list(report_, "alarms");
+    const bool of_cpp = is_of_cpp(report_);
+    const std::string on_alarm = of_cpp ? "FINITUDE_ON_ALARM=" : "--on-alarm ";
+    std::string hint;
     if (outcome == "unwatched") {
-      labelled(
-          "next", Tone::kDim,
-          {{"`finitude run` watches every optimizer of the script it starts; is this the script that trains?",
-            Tone::kDim}});
+      hint = of_cpp ? "Recorder::step runs and judges a step, Recorder::gate judges one; is this the program that trains?"
+                    : "`finitude run` watches every optimizer of the script it starts; is this the script that trains?";
     } else if (!alarms.empty()) {
       const std::string policy = text(alarms.back(), "policy");
-      if (policy == "raise") {
-        labelled("next", Tone::kDim,
-                 {{"--on-alarm stop runs such a step again and names the cause", Tone::kDim}});
-      } else if (policy == "stop") {
-        labelled("next", Tone::kDim,
-                 {{"--on-alarm skip goes on without such a step, warn applies it", Tone::kDim}});
-      }
+      if (policy == "raise") hint = on_alarm + "stop runs such a step again and names the cause";
+      if (policy == "stop") hint = on_alarm + "skip goes on without such a step, warn applies it";
     }
+    if (!hint.empty()) labelled("next", Tone::kDim, {{hint, Tone::kDim}});
   }
 
   const Json& report_;

@@ -49,7 +49,8 @@ std::string cause_tag(const Json& cause);       // "proven by 3 of 3 experiments
 std::string fix_sentence(const Json& report, const Json& fix);
 std::string fix_tag(const Json& fix);  // never claims more than was tried
 // The command that replays it, quoted for a shell: a capsule's name comes from outside.
-std::string replay_command(const std::string& capsule);
+std::string replay_command(const Json& report, const std::string& capsule);
+bool is_of_cpp(const Json& report);  // of a program without Python
 // "0.7  3.5  81  Inf", the last good steps, where the value grew at least tenfold; empty otherwise.
 std::string drift(const Json& history, const char* key);
 

@@ -126,13 +126,16 @@ std::vector<std::string> tensor_values(const Json& statistics, const Json& rows_
   return out;
 }
 
-std::string replay_command(const std::string& capsule) {
+bool is_of_cpp(const Json& report) { return report.contains("python") && report["python"].is_null(); }
+
+std::string replay_command(const Json& report, const std::string& capsule) {
+  const std::string program = is_of_cpp(report) ? "finitude-replay " : "finitude replay ";
   constexpr std::string_view kSafe =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+/=:,@%";
   if (!capsule.empty() && capsule[0] != '-' && capsule.find_first_not_of(kSafe) == std::string::npos) {
-    return "finitude replay " + capsule;
+    return program + capsule;
   }
-  std::string quoted = "finitude replay -- '";
+  std::string quoted = program + "-- '";
   for (const char c : capsule) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";
 }
