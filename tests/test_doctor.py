@@ -29,7 +29,7 @@ def test_the_page_has_the_table_of_the_checks():
 
 def test_every_check_has_a_program_in_which_it_speaks():
     spoken = set()
-    for name, kind in (("source", "source"), ("steps", "steps"), ("runs", "run")):
+    for name, kind in (("source", "source"), ("steps", "steps"), ("runs", "run"), ("runs_in_depth", "run")):
         text = (ROOT / f"tests/test_doctor_{name}.py").read_text()
         spoken |= {(p, kind) for p in re.findall(r'"(P\d+)"', text)}
     # Of the first steps on hardware that tests do not have: test_doctor_hardware.
@@ -216,7 +216,7 @@ def test_hardware_is_told_from_what_the_steps_saw():
     from finitude.doctor.facts import Steps
 
     def steps(capability, dtype):
-        return Steps({"capability": capability, "device_name": "a card", "layers": [],
+        return Steps({"capability": capability, "device_name": "a card", "layers": [], "steps": [], "events": [],
                       "autocast": [{"device": "cuda", "dtype": dtype, "at": ["/srv/fits/train.py", 3], "grad": True}]})
 
     assert [f.verdict for f in hardware.emulated(steps([7, 5], "bfloat16"))] == ["warn"]

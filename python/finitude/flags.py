@@ -15,6 +15,7 @@ def _switches():
     yield "interop_threads", torch.get_num_interop_threads
     yield "default_dtype", lambda: str(torch.get_default_dtype()).removeprefix("torch.")
     yield "matmul_precision", torch.get_float32_matmul_precision
+    yield "anomaly_mode", torch.is_anomaly_enabled
     yield "deterministic", torch.are_deterministic_algorithms_enabled
     yield "deterministic_warn_only", torch.is_deterministic_algorithms_warn_only_enabled
     yield "fill_uninitialized_memory", lambda: torch.utils.deterministic.fill_uninitialized_memory

@@ -20,7 +20,7 @@ script runs in a process of its own that is ended when they are over; at what a 
 
 options:
   --json            the findings as JSON
-  --static          only look at the source: nothing is run
+  --static          only look at the source: nothing is run; of a capsule, only read it: nothing is replayed
   --steps N         steps of one optimizer to look at (2)
   --seconds N       time for them (60); what was seen until then counts
   --twice           run the first steps twice and compare losses and gradients
@@ -221,6 +221,10 @@ def main(words):
             raise source.Unreadable(f"cannot read {options.target}: No such file or directory")
         if not options.module and after.is_left_by_a_run(options.target):
             for run in after.read(options.target):
+                if run.is_capsule and not options.static:
+                    run.replays, why = after.replayed(run.directory or ".", run.capsules[0])
+                    if why:
+                        examination.not_looked_at.append({"what": "replay", "why": why})
                 examination.look("run", run)
                 if run.killed:
                     examination.not_looked_at.append({"what": "report", "why": f"{run.directory or '.'} has none: the run goes on, or was "
