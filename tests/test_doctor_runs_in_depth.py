@@ -5,7 +5,7 @@ import random
 
 import pytest
 from doctor_support import TRAINING, doctor, found
-from helpers import run
+from helpers import finitude, run
 from test_doctor_runs import alarm, report, ring, with_steps  # noqa: F401  ring is a fixture
 
 FLAGS = {"matmul_precision": "highest", "tf32_matmul": False, "tf32_cudnn": True, "deterministic": False, "anomaly_mode": False,
@@ -85,17 +85,24 @@ CAPSULES = {
 
 
 @pytest.mark.parametrize("case", CAPSULES.values(), ids=CAPSULES)
-def test_speaks_of_a_run_whose_capsules_have(tmp_path, case):
+def test_speaks_of_a_run_whose_capsules_have(ring, tmp_path, case):  # noqa: F811
     check, verdict, word, capsules = case
     folder = tmp_path / "run"
     for i, more in enumerate(capsules):
         one = alarm()
         one["births"][0]["module"] = "Net"
-        capsule(folder / f"step-{i:06d}", one, **more)
+        capsule(folder / f"rank-{i}" / f"step-{i:06d}", one, **more)
+        (folder / f"rank-{i}" / "steps.ring").write_bytes(ring.read_bytes())
     (folder / "report.json").write_text(open(report(tmp_path)).read())
     code, document, err = doctor(tmp_path, str(folder))
     (finding,) = document["findings"]
     assert (finding["check"], finding["verdict"]) == (check, verdict) and word in finding["text"], err
+
+
+def test_settings_by_their_new_names_can_be_told(tmp_path):
+    capsule(tmp_path / "run/step-000001", flags={"fp32_precision_cuda_matmul": "tf32"}, step=1)
+    (tmp_path / "run/report.json").write_text(open(report(tmp_path)).read())
+    assert doctor(tmp_path, str(tmp_path / "run"))[1]["findings"] == []
 
 
 def test_silent_on_capsules_of_a_healthy_loop(tmp_path):
@@ -187,3 +194,8 @@ def test_a_capsule_of_half_precision_is_replayed_in_float32(tmp_path):
     (finding,) = found(document, "P1")
     assert code == 1 and "the whole step in float32 is finite" in finding["text"], err
     assert finding["evidence"]["replays"]["float32"].startswith("finite in float32")
+    assert finitude(tmp_path, "pack", str(folder), "one.zip").code == 0
+    packed = doctor(tmp_path, "one.zip")
+    assert (packed[0], packed[1]["findings"]) == (code, document["findings"])
+    (tmp_path / "cut.zip").write_bytes((tmp_path / "one.zip").read_bytes()[:-40])
+    assert doctor(tmp_path, "cut.zip")[0] == 3

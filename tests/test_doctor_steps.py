@@ -17,8 +17,8 @@ SPEAKS = {
             scaler.update()
         """),
     "tf32 that torch cannot tell": ("P2", "warn", """
-        setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
-        setattr(torch.backends.mkldnn.matmul, "fp32_precision", "bf16")
+        getattr(torch, "set_float32_matmul_precision")("high")
+        setattr(torch.backends.cuda.matmul, "fp32_precision", "ieee")  # here
         for _ in range(3):
             F.cross_entropy(model(x), y).backward()
             opt.step()

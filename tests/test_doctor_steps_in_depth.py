@@ -305,6 +305,22 @@ def test_speaks_of(tmp_path, case):
 
 # check, options, body: the check must find nothing at all, not even a note.
 SILENT = {
+    "tf32 by its new names only": ("P2", (), """
+        setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
+        setattr(torch.backends.mkldnn.matmul, "fp32_precision", "bf16")
+        for _ in range(3):
+            opt.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            opt.step()
+        """),
+    "tf32 by its old names only": ("P2", (), """
+        torch.set_float32_matmul_precision("high")
+        for _ in range(3):
+            opt.zero_grad()
+            with torch.backends.cudnn.flags(benchmark=False):
+                F.cross_entropy(model(x), y).backward()
+            opt.step()
+        """),
     "a step inside a scaler with two optimizers": ("P7", (), """
         other = nn.Linear(8, 1)
         opt2 = torch.optim.SGD(other.parameters(), lr=0.1)
@@ -396,6 +412,16 @@ SILENT = {
             scaler.scale(F.cross_entropy(model(x), y) * (INF if i == 0 else 1)).backward()
             scaler.step(opt)
             scaler.update()
+        """),
+    "a bad gradient that a hook mends": ("P14", (), """
+        def mend(optimizer, args, kwargs):
+            for p in model.parameters():
+                p.grad.nan_to_num_(0, 0, 0)
+        opt.register_step_pre_hook(mend)
+        for i in range(5):
+            opt.zero_grad()
+            (F.cross_entropy(model(x), y) * (NAN if i == 1 else 1)).backward()
+            opt.step()
         """),
     "logits that stay": ("P15", ("--steps", "20"), """
         for _ in range(30):

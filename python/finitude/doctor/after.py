@@ -1,8 +1,10 @@
 """Reads what a run left. Hostile input: bounded, checked by the engine, never evaluated."""
 
+import contextlib
 import json
 import os
 
+from .. import pack
 from .facts import Replay, Run
 
 MAX_BYTES = 256 << 20
@@ -133,7 +135,17 @@ def is_left_by_a_run(path):
     """Is it what a run leaves, and not a program?"""
     if os.path.isdir(path):
         return not os.path.isfile(os.path.join(path, "__main__.py"))
-    return path.endswith((".json", ".ring"))
+    return path.endswith((".json", ".ring")) or pack.is_packed(path)
+
+
+@contextlib.contextmanager
+def unpacked(path):
+    """The folder in place of a packed capsule, for as long; else the path itself."""
+    try:
+        with pack.unpacked([path]) as (paths, _):
+            yield paths[0]
+    except pack.Refused as e:
+        raise Unreadable(str(e)) from None
 
 
 def read(path):

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+import re
 
 
 def number(value):
@@ -101,7 +102,9 @@ class Replay:
 
     @property
     def says(self):
-        return self.text.strip().splitlines()[0] if self.text.strip() else ""
+        """Its first line, without the time it took."""
+        first = self.text.strip().splitlines()[0] if self.text.strip() else ""
+        return re.sub(r", [0-9.]+ (ms|s)$", "", first)
 
     @property
     def is_finite(self):

@@ -47,6 +47,7 @@ def install(look):
     over(torch, "compile", eager)
 
     _watch_loaders(look, over)
+    _watch_precision(look, over)
 
 
 def _watch_loaders(look, over):
@@ -77,6 +78,22 @@ def _watch_loaders(look, over):
 
     for name, make in (("_next_index", asks), ("__next__", fetched), ("_reset", begins_anew)):
         over(iterator, name, make)
+
+
+def _watch_precision(look, over):
+    """Who sets TF32 by its old names, and who by those of torch 2.9: what torch itself can be asked of raises where only the new are used."""
+    def told(name, age):
+        def make(f):
+            def setter(*a):
+                if a and a[-1] != "none":  # what a context manager of torch puts back
+                    look.looking(lambda: look.event("precision", age=age, name=name.removeprefix("_set_"), value=str(a[-1])))
+                return f(*a)
+            return setter
+        return make
+
+    for name, age in (("_set_float32_matmul_precision", "old"), ("_set_cublas_allow_tf32", "old"), ("_set_fp32_precision_setter", "new")):
+        if hasattr(torch._C, name):
+            over(torch._C, name, told(name, age))
 
 
 def _listed(parameters):

@@ -304,8 +304,10 @@ class Look(TorchDispatchMode):
             if gradient is not None:
                 n, stayed = int(gradient.sum()), int((gradient & (now == was)).sum())
                 had, still = had + n, still + stayed
+        given = [p.grad for one, p in zip(mine["parameters"], parameters) if one["grad"] and one["grad"]["nan"] + one["grad"]["inf"]]
+        still_bad = sum(g is not None and bool((s := statistics(g)) and s["finite"] != s["numel"]) for g in given)
         mine["update"] = {"moved": moved ** 0.5, "size": size ** 0.5, "changed": len(changed), "written": written, "bad": bad[:20],
-                          "half_elements": had, "half_unmoved": still}
+                          "gradients_bad": still_bad, "half_elements": had, "half_unmoved": still}
         self.facts["events"].append({"what": "stepped", "file": "", "line": 0, "ordinal": ordinal, "step": mine["step"]})
         if self.counts[ordinal] + 1 >= self.wanted:
             self.over("steps")

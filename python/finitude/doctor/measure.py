@@ -108,6 +108,6 @@ def parameter(name, p, scale):
         return one
     flat = g.detach().flatten()[:SAMPLE].double().abs()
     small = (flat > 0) & (flat * scale < HALF_NORMAL)
-    one["grad"] = {"dtype": dtype(g), "norm": math.sqrt(s["sum_sq"]), "rms": rms(s), "absmax": s["absmax"], "nan": s["nan"], "inf": s["inf"],
-                   "numel": s["numel"], "zero": s["zero"], "tiny": int(small.sum()) / max(flat.numel(), 1)}
+    one["grad"] = {"dtype": dtype(g), "bits": fingerprint(g), "zero": s["zero"], "numel": s["numel"], "nan": s["nan"], "inf": s["inf"],
+                   "norm": math.sqrt(s["sum_sq"]), "rms": rms(s), "absmax": s["absmax"], "tiny": int(small.sum()) / max(flat.numel(), 1)}
     return one

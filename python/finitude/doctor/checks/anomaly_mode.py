@@ -58,7 +58,8 @@ def beside_the_birth(run):
     """Anomaly mode was on when a bad step was kept; a bad step born where hooks on modules do not look, and where that was."""
     for capsule in run.capsules:
         if run.part(capsule, "flags").get("anomaly_mode") is True:
-            yield warn(f"step {capsule.get('step')}: anomaly mode was on", "remove it for the real run: finitude finds the operation without it")
+            yield warn(f"step {capsule.get('step')}: anomaly mode was on",
+                       "remove it for the real run: finitude finds the operation without it")
             break
     for alarm in run.alarms:
         birth = run.birth(alarm)

@@ -20,7 +20,7 @@ def applied(steps):
                       parameters=ruined[:20])
             return
         given = [p["name"] for p in step["parameters"] if p["grad"] and p["grad"]["nan"] + p["grad"]["inf"]]
-        if given and update.get("changed"):
+        if given and update.get("changed") and (update["gradients_bad"] or update["bad"]):  # a hook of the script may have mended them
             made = f", and {update['bad'][0]} is not finite since" if update["bad"] else ""
             yield bad(f"step {step['step']} of {step['optimizer']} was applied though {len(given)} of {len(step['parameters'])} gradients are "
                       f"not finite: {update['changed']} parameters changed{made}", ADVICE, steps.at(step), gradients=given[:20],

@@ -51,7 +51,8 @@ def _one_call(steps, e, given, stepped):
         exact = number(given["exact"])
         if not math.isfinite(norm) and given["finite"] and e["gradients"]:
             yield "overflow", bad(f"the gradient norm overflowed though every gradient is finite (it is {exact:.4g} in float64); clipping "
-                                  "by it sets them to zero", "gradients near 1e19 have squares beyond float32: divide the loss, or clip by value",
+                                  "by it sets them to zero",
+                                  "gradients near 1e19 have squares beyond float32: divide the loss, or clip by value",
                                   steps.at(e), exact=exact, top=given["top"])
         elif e["norm_type"] == 2.0 and given["finite"] and exact > 0 and abs(norm - exact) > OFF * exact:
             yield "wrong", warn(f"the norm came out as {norm:.4g}, it is {exact:.4g} in float64 ({', '.join(given['dtypes'])} gradients)",

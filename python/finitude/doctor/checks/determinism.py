@@ -72,7 +72,7 @@ def _begins_to_differ(steps):
         if one["fingerprint"] != other["fingerprint"]:
             return f"a batch ({one['name']}): the data is drawn otherwise"
     for one, other in zip(steps.layers, steps.again.layers):
-        if one["bits"] != other["bits"]:
+        if any(repr(one[k]) != repr(other[k]) for k in ("bits", "rms")):
             return f"the output of {one['name'] or one['class']} ({one['class']})"
     return None
 
@@ -81,7 +81,7 @@ def _first_step(steps):
     for one, other in zip(steps.steps, steps.again.steps):
         losses = repr(one["loss"]) != repr(other["loss"])
         differ = [a["name"] for a, b in zip(one["parameters"], other["parameters"])
-                  if a["grad"] and b["grad"] and repr(a["grad"]["norm"]) != repr(b["grad"]["norm"])]
+                  if a["grad"] and b["grad"] and any(repr(a["grad"][k]) != repr(b["grad"][k]) for k in ("bits", "norm"))]
         if losses or differ:
             return one, f"losses {one['loss']} and {other['loss']}" if losses else f"equal losses, but gradients of {differ[0]} differ", differ
     return None

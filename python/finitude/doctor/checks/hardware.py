@@ -25,7 +25,7 @@ def query_that_says_yes(source):
 
 @check("P3", "dtype-on-hardware", "steps")
 def emulated(steps):
-    """bfloat16 computed on a GPU below compute capability 8.0, float8 below 8.9."""
+    """bfloat16 computed on a GPU below compute capability 8.0, by autocast or by weights of that dtype; float8 below 8.9."""
     capability = tuple(steps.get("capability") or ())
     if not capability:
         return
