@@ -288,6 +288,14 @@ EVIDENCE = {
             F.cross_entropy(model(a), b).backward()
             opt.step()
         """, lambda e: e["samples"] == [5] and len(e["rows"]) == 1 and e["fingerprint"]),
+    "no sample where workers give batches in any order": ("P11", """
+        x[5, 2] = NAN
+        data = torch.utils.data.TensorDataset(x, y)
+        for a, b in torch.utils.data.DataLoader(data, batch_size=8, num_workers=2, in_order=False):
+            opt.zero_grad()
+            F.cross_entropy(model(a), b).backward()
+            opt.step()
+        """, lambda e: e["samples"] == [] and e["rows"] == [5]),
     "the rows of wrong labels": ("P11", """
         y[3], y[7] = 4, -1
         F.cross_entropy(model(x), y).backward()

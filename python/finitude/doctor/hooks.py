@@ -51,7 +51,8 @@ def install(look):
 
 
 def _watch_loaders(look, over):
-    """Batches, and of which samples they are made: workers are asked ahead, and give their batches in that order."""
+    """Batches, and of which samples they are made: workers are asked ahead, and give their batches in that order,
+    or, where they may give them in any, of samples that are not known here."""
     iterator = torch.utils.data.dataloader._BaseDataLoaderIter
     asked = weakref.WeakKeyDictionary()
 
@@ -65,7 +66,7 @@ def _watch_loaders(look, over):
     def fetched(f):
         def __next__(self):
             batch = f(self)
-            waiting = asked.get(self)
+            waiting = asked.get(self) if getattr(self, "_in_order", True) else None
             look.looking(look.batch, batch, waiting.popleft() if waiting else ())
             return batch
         return __next__
