@@ -29,7 +29,7 @@ def test_the_page_has_the_table_of_the_checks():
 
 def test_every_check_has_a_program_in_which_it_speaks():
     spoken = set()
-    for name, kind in (("source", "source"), ("steps", "steps"), ("runs", "run")):
+    for name, kind in (("source", "source"), ("steps", "steps"), ("runs", "run"), ("runs_in_depth", "run")):
         text = (ROOT / f"tests/test_doctor_{name}.py").read_text()
         spoken |= {(p, kind) for p in re.findall(r'"(P\d+)"', text)}
     # Of the first steps on hardware that tests do not have: test_doctor_hardware.
@@ -210,17 +210,36 @@ def test_the_recipe_and_the_help_work_as_shown(tmp_path):
     assert exit_code == 0 and found(document, "X1"), err
 
 
+def test_a_norm_that_half_precision_got_wrong():
+    """P13 on the calls of a device whose norms of float16 gradients this machine does not compute."""
+    from finitude.doctor.checks import clipping
+    from finitude.doctor.facts import Steps
+
+    for norm, verdicts in ((0.0, ["warn"]), (1.99e-4, []), (2e-4, [])):
+        at = {"file": "/srv/fits/train.py", "line": 3}
+        events = [{"what": "before-clip", "finite": True, "exact": 2e-4, "dtypes": ["float16"], "top": [], "bad": [], **at},
+                  {"what": "clip", "by": "norm", "norm": norm, "max_norm": 1.0, "norm_type": 2.0, "parameters": 1, "gradients": 1, "owned": [1],
+                   **at}]
+        assert [f.verdict for f in clipping.as_called(Steps({"events": events, "steps": []}))] == verdicts
+
+
 def test_hardware_is_told_from_what_the_steps_saw():
     """P3 and P1 on cards that this machine does not have: on their facts."""
-    from finitude.doctor.checks import hardware, precision
+    from finitude.doctor.checks import hardware, precision, tf32
     from finitude.doctor.facts import Steps
 
     def steps(capability, dtype):
-        return Steps({"capability": capability, "device_name": "a card", "layers": [],
+        return Steps({"capability": capability, "device_name": "a card", "layers": [], "steps": [], "events": [],
                       "autocast": [{"device": "cuda", "dtype": dtype, "at": ["/srv/fits/train.py", 3], "grad": True}]})
 
     assert [f.verdict for f in hardware.emulated(steps([7, 5], "bfloat16"))] == ["warn"]
     assert [f.verdict for f in precision.float16_without_need(steps([9, 0], "float16"))] == ["warn"]
+    card = {"capability": [9, 0], "device_name": "a card", "autocast": [], "events": [], "matmul_precision": "highest"}
+    for products, verdicts in (({"float32": 60, "bfloat16": 40}, ["note"]), ({"float32": 1, "bfloat16": 99}, []), ({}, [])):
+        assert [f.verdict for f in tf32.unreadable_settings(Steps({**card, "products": products}))] == verdicts
+    layer = {"device": "cuda", "dtype": "bfloat16", "at": ["/srv/fits/train.py", 3]}
+    for capability, verdicts in (([7, 5], ["warn"]), ([8, 0], [])):
+        assert [f.verdict for f in hardware.emulated(Steps({**card, "capability": capability, "layers": [layer]}))] == verdicts
     for capability, dtype in (([9, 0], "bfloat16"), ([7, 5], "float16"), (None, "bfloat16")):
         seen = steps(capability, dtype)
         assert not list(hardware.emulated(seen)) and not list(precision.float16_without_need(seen))

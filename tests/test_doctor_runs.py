@@ -133,7 +133,13 @@ def test_a_real_run_and_its_capsule(tmp_path):
     capsules = [p for p in directory.iterdir() if p.is_dir()]
     assert capsules
     of_capsule = doctor(tmp_path, str(capsules[0]))
-    assert of_capsule[0] == 1 and [f["check"] for f in of_capsule[1]["findings"]] == [f["check"] for f in document["findings"]]
+    told = [[f["check"] for f in found(d, verdicts=("bad", "warn"))] for d in (of_capsule[1], document)]
+    assert of_capsule[0] == 1 and told[0] == told[1]
+    (replayed,) = found(of_capsule[1], "P19")
+    assert "replayed twice: identical" in replayed["text"] and replayed["evidence"]["reproducible"] is True
+    (precision,) = found(of_capsule[1], "P1")
+    assert "float32 is not finite either" in precision["text"] and "as recorded" in precision["evidence"]["replays"]
+    assert not found(doctor(tmp_path, "--static", str(capsules[0]))[1], "P19")
 
 
 def test_a_run_that_was_killed_has_a_ring(ring, tmp_path):

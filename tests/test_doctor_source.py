@@ -58,6 +58,39 @@ SPEAKS = {
                 self.scaler.step(opt)
                 self.scaler.update()
         """),
+    "clipped, then unscaled": ("P7", "bad", """
+        scaler = torch.amp.GradScaler("cuda")
+        for x, y in loader:
+            scaler.scale(F.cross_entropy(model(x), y)).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # here
+            scaler.unscale_(opt)
+            scaler.step(opt)
+            scaler.update()
+        """),
+    "unscaled twice": ("P7", "bad", """
+        scaler = torch.amp.GradScaler("cuda")
+        for x, y in loader:
+            scaler.scale(F.cross_entropy(model(x), y)).backward()
+            scaler.unscale_(opt)
+            log(opt)
+            scaler.unscale_(opt)  # here
+            scaler.step(opt)
+            scaler.update()
+        """),
+    "float8 on any card": ("P3", "note", "model.cuda()\nw = w.to(torch.float8_e4m3fn)  # here\n"),
+    "numpy without a seed": ("P19", "note", """
+        import numpy as np
+        for x, y in loader:
+            loss = F.cross_entropy(model(x + np.random.rand()), y)  # here
+            loss.backward()
+        """),
+    "Python's generator without a seed": ("P19", "note", """
+        import random
+        for x, y in loader:
+            random.shuffle(x)  # here
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+        """),
     "a scaler that is never updated": ("P7", "warn", """
         scaler = torch.amp.GradScaler("cuda")
         scaler.scale(loss).backward()
@@ -148,6 +181,38 @@ SILENT = {
     "a hook that collects": "model.register_forward_hook(lambda m, i, o: kept.append(o))\n",
     "determinism as it is meant": "import os\nos.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'\ntorch.use_deterministic_algorithms(True)\n"
                                   "torch.backends.cudnn.benchmark = False\nmodel.cuda()\n",
+    "unscaled for each optimizer, and in branches": """
+        scaler = torch.amp.GradScaler("cuda")
+        for x, y in loader:
+            scaler.scale(F.cross_entropy(model(x), y)).backward()
+            scaler.unscale_(opt)
+            scaler.unscale_(other)
+            if fast:
+                scaler.unscale_(third)
+            else:
+                scaler.unscale_(third)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(opt)
+            scaler.update()
+        """,
+    "float8 where the card is asked": "if torch.cuda.get_device_capability() >= (8, 9):\n    w = w.to(torch.float8_e4m3fn)\n",
+    "generators that are all seeded": """
+        import random
+        import numpy as np
+        random.seed(0)
+        rng = np.random.default_rng(0)
+        for x, y in loader:
+            random.shuffle(x)
+            loss = F.cross_entropy(model(x + rng.random()), y)
+            loss.backward()
+        """,
+    "something else named random": """
+        def random():
+            return 4
+        for x, y in loader:
+            loss = F.cross_entropy(model(x), y) * random()
+            loss.backward()
+        """,
     "autotuning alone": "torch.backends.cudnn.benchmark = True\n",
     "words in strings and comments": "# torch.autograd.set_detect_anomaly(True)\ns = 'torch.log(F.softmax(z))'\n",
 }

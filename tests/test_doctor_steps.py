@@ -17,8 +17,8 @@ SPEAKS = {
             scaler.update()
         """),
     "tf32 that torch cannot tell": ("P2", "warn", """
-        setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
-        setattr(torch.backends.mkldnn.matmul, "fp32_precision", "bf16")
+        getattr(torch, "set_float32_matmul_precision")("high")
+        setattr(torch.backends.cuda.matmul, "fp32_precision", "ieee")  # here
         for _ in range(3):
             F.cross_entropy(model(x), y).backward()
             opt.step()
@@ -161,7 +161,7 @@ SPEAKS = {
             (model[0](x)).square().mean().backward()
             opt.step()  # here
         """),
-    "logits that are too large": ("P15", "warn", """
+    "logits that only float32 bears": ("P15", "note", """
         for _ in range(3):
             F.cross_entropy(model(x) * 1000, y).backward()  # here
             opt.step()
@@ -201,7 +201,7 @@ SPEAKS = {
             model(a).square().mean().backward()
             opt.step()  # here
         """),
-    "gradients that are all zero": ("P18", "warn", """
+    "gradients that are all zero in two steps": ("P18", "note", """
         for _ in range(3):
             opt.zero_grad()
             (F.relu(model(x) - 1e6).sum() + 1).backward()
@@ -238,8 +238,31 @@ def test_two_runs_that_differ(tmp_path):
             opt.step()
         """
     _, document, _ = examine(tmp_path, TRAINING + textwrap.dedent(body), "--twice")
-    assert [f["verdict"] for f in found(document, "P19")] == ["warn"]
+    (finding,) = found(document, "P19")
+    assert finding["verdict"] == "warn" and finding["evidence"]["reproducible"] is False and finding["evidence"]["first"] is None
 
+
+TWICE = {
+    "the data": ("a batch (batch.0)", "x = x + torch.tensor(list(os.urandom(16)))[:, None]\n"
+                 "data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4)\n", "model(a)"),
+    "a layer": ("the output of 2 (Linear)", "data = [(x, y)] * 4\n", "model[2](model[1](model[0](a)) + int.from_bytes(os.urandom(1)))"),
+}
+
+
+@pytest.mark.parametrize("case", TWICE.values(), ids=TWICE)
+def test_two_runs_say_what_is_the_first_to_differ(tmp_path, case):
+    first, before, forward = case
+    text = "import os\n" + TRAINING.lstrip("\n") + before + f"for a, b in data:\n    F.cross_entropy({forward}, b).backward()\n    opt.step()\n"
+    _, document, _ = examine(tmp_path, text, "--twice")
+    (finding,) = found(document, "P19")
+    assert finding["verdict"] == "warn" and first in finding["text"] and first in finding["evidence"]["first"]
+
+
+def test_two_runs_that_are_the_same_say_so(tmp_path):
+    _, document, _ = examine(tmp_path, TRAINING + "for _ in range(3):\n    F.cross_entropy(model(x), y).backward()\n    opt.step()\n", "--twice")
+    (finding,) = found(document, "P19")
+    assert finding["verdict"] == "note" and "same bits" in finding["text"] and finding["evidence"]["reproducible"] is True
+    assert finding["evidence"]["cudnn_benchmark"] is False
 
 def test_clipping_in_every_step_shows_after_twenty(tmp_path):
     body = """
@@ -252,3 +275,74 @@ def test_clipping_in_every_step_shows_after_twenty(tmp_path):
     _, document, _ = examine(tmp_path, TRAINING + textwrap.dedent(body), "--steps", "25")
     (finding,) = found(document, "P13")
     assert finding["verdict"] == "warn" and "25 of 25 steps" in finding["text"]
+    assert sum(finding["evidence"]["coefficients"].values()) == 25 and finding["evidence"]["coefficients"]["below 0.01"] > 0
+    assert finding["evidence"]["top"][0]["name"] in ("0.weight", "0.bias", "2.weight", "2.bias")
+
+
+EVIDENCE = {
+    "the sample of a shuffled batch, with workers": ("P11", """
+        x[5, 2] = NAN
+        data = torch.utils.data.TensorDataset(x, y)
+        for a, b in torch.utils.data.DataLoader(data, batch_size=8, shuffle=True, num_workers=2):
+            opt.zero_grad()
+            F.cross_entropy(model(a), b).backward()
+            opt.step()
+        """, lambda e: e["samples"] == [5] and len(e["rows"]) == 1 and e["fingerprint"]),
+    "no sample where workers give batches in any order": ("P11", """
+        x[5, 2] = NAN
+        data = torch.utils.data.TensorDataset(x, y)
+        for a, b in torch.utils.data.DataLoader(data, batch_size=8, num_workers=2, in_order=False):
+            opt.zero_grad()
+            F.cross_entropy(model(a), b).backward()
+            opt.step()
+        """, lambda e: e["samples"] == [] and e["rows"] == [5]),
+    "the rows of wrong labels": ("P11", """
+        y[3], y[7] = 4, -1
+        F.cross_entropy(model(x), y).backward()
+        opt.step()
+        """, lambda e: e["rows"] == [3, 7] and (e["min"], e["max"], e["classes"]) == (-1, 4, 4)),
+    "the order of the calls": ("P7", """
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        scaler.scale(F.cross_entropy(model(x), y)).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(opt)
+        scaler.update()
+        """, lambda e: [c.split()[0] for c in e["order"]] == ["scale", "backward", "clip"]
+        and e["norm"] == pytest.approx(8 * e["norm_without_scale"])),
+    "heads": ("P16", """
+        q = nn.Linear(8, 64)
+        opt = torch.optim.SGD(q.parameters(), lr=1e-9)
+        for _ in range(3):
+            h = (q(x) * 30).view(1, 16, 4, 16).transpose(1, 2) * torch.tensor([1.0, 1.0, 9.0, 1.0]).view(1, 4, 1, 1)
+            F.scaled_dot_product_attention(h, h, h).square().mean().backward()
+            opt.step()
+        """, lambda e: len(e["heads"]) == 4 and max(range(4), key=e["heads"].__getitem__) == 2),
+    "the layer where the ratio breaks": ("P18", """
+        model = nn.Sequential(*[m for i in range(9) for m in (nn.Linear(16, 16), nn.Sigmoid())])
+        with torch.no_grad():
+            model[8].weight.mul_(1e-3)
+        opt = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(3):
+            model(torch.randn(4, 16)).square().mean().backward()
+            opt.step()
+        """, lambda e: e["breaks_at"] == "8.weight" and len(e["profile"]) == 9),
+    "sizes by depth": ("P17", """
+        model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(8)])
+        with torch.no_grad():
+            for layer in model:
+                layer.weight.normal_(0, 1)
+        opt = torch.optim.SGD(model.parameters(), lr=1e-20)
+        for _ in range(3):
+            (model(torch.randn(4, 64)) / 1e9).square().mean().backward()
+            opt.step()
+        """, lambda e: len(e["layers"]) == 8 and all(v is not None for v in e["layers"][0].values())
+        and e["layers"][0]["weight"] == pytest.approx(1, rel=0.1)),
+}
+
+
+@pytest.mark.parametrize("case", EVIDENCE.values(), ids=EVIDENCE)
+def test_evidence_tells(tmp_path, case):
+    check, body, holds = case
+    _, document, err = examine(tmp_path, TRAINING + textwrap.dedent(body))
+    finding = [f for f in found(document, check) if f["seen_in"] == "steps"][0]
+    assert holds(finding["evidence"]), finding

@@ -15,11 +15,14 @@ def _switches():
     yield "interop_threads", torch.get_num_interop_threads
     yield "default_dtype", lambda: str(torch.get_default_dtype()).removeprefix("torch.")
     yield "matmul_precision", torch.get_float32_matmul_precision
+    yield "anomaly_mode", torch.is_anomaly_enabled
     yield "deterministic", torch.are_deterministic_algorithms_enabled
     yield "deterministic_warn_only", torch.is_deterministic_algorithms_warn_only_enabled
     yield "fill_uninitialized_memory", lambda: torch.utils.deterministic.fill_uninitialized_memory
     yield "tf32_matmul", lambda: torch.backends.cuda.matmul.allow_tf32
     yield "tf32_cudnn", lambda: torch.backends.cudnn.allow_tf32
+    for name, backend in (("all", torch.backends), ("cuda_matmul", torch.backends.cuda.matmul), ("mkldnn_matmul", torch.backends.mkldnn)):
+        yield f"fp32_precision_{name}", lambda backend=backend: backend.fp32_precision  # from torch 2.9 on
     yield "reduced_precision_reduction_float16", lambda: torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
     yield "reduced_precision_reduction_bfloat16", lambda: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
     yield "cudnn", lambda: torch.backends.cudnn.enabled

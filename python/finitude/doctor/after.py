@@ -1,12 +1,16 @@
 """Reads what a run left. Hostile input: bounded, checked by the engine, never evaluated."""
 
+import contextlib
 import json
 import os
 
-from .facts import Run
+from .. import pack
+from .facts import Replay, Run
 
 MAX_BYTES = 256 << 20
 MAX_MEMBERS = 1024
+MAX_CAPSULES = 64
+MAX_REPLAYED = 64 << 20   # bytes of a capsule that is computed again unasked
 CAPSULE = "finitude capsule"
 
 
@@ -61,7 +65,7 @@ def _capsule(path):
     document = {"schema": 1, "outcome": "alarm", "reason": "", "alarms": [alarm], "advisories": [],
                 "watched": dict.fromkeys(("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips",
                                           "handled_by_script"), 0)}
-    return Run(_checked(document, path), capsule=about, directory=os.path.dirname(path))
+    return Run(_checked(document, path), capsules=[about], directory=os.path.dirname(path), is_capsule=True)
 
 
 def _ring(path):
@@ -69,6 +73,43 @@ def _ring(path):
         return _engine().read_ring(path)["steps"]
     except ValueError as e:
         raise Unreadable(f"{path} cannot be read: {e}") from None
+
+
+def _descriptions(folders):
+    """Of the capsules below a run and its processes; one that cannot be read is left out: its alarm is in the report as well."""
+    found = []
+    for folder in folders:
+        for entry in sorted(os.scandir(folder), key=lambda e: e.name):
+            about = os.path.join(entry.path, "capsule.json")
+            if entry.name.startswith("step-") and ".partial-" not in entry.name and os.path.isfile(about) and len(found) < MAX_CAPSULES:
+                try:
+                    one = _json(about)
+                except Unreadable:
+                    continue
+                if one.get("kind") == CAPSULE:
+                    found.append(one)
+    return found
+
+
+def replayed(folder, about):
+    """(replays, why there are none or ""): a capsule as it was recorded, in float32 and with deterministic kernels."""
+    files = Run.part(about, "files")
+    size = sum(f["bytes"] for f in files.values() if isinstance(f, dict) and isinstance(f.get("bytes"), int))
+    if about.get("redacted"):
+        return {}, "a redacted capsule holds no values to compute from"
+    if "tape.bin" not in files or not os.path.isfile(os.path.join(folder, "tape.bin")):
+        return {}, "it holds no tape"
+    if size > MAX_REPLAYED:
+        return {}, f"{size >> 20} MB take a while: finitude replay {folder}"
+    engine, found = _engine(), {}
+    for name, words in (("as recorded", ["--times", "2"]), ("float32", ["--dtype", "float32"]), ("deterministic", ["--deterministic"])):
+        code, out, err, _ = engine.replay_command([*words, folder])
+        if code not in (0, 1):
+            if name == "as recorded":
+                return {}, (err or out).strip()
+            continue
+        found[name] = Replay(code, out)
+    return found, ""
 
 
 def _directory(path):
@@ -80,7 +121,8 @@ def _directory(path):
     if not has_report and not has_ring and not members:
         raise NothingThere(f"{path} holds no report, no ring of steps and no capsule")
     document = _checked(_json(report), report) if has_report else {}
-    runs = [Run(document, _ring(ring) if has_ring else (), directory=path, killed=not has_report)]
+    capsules = _descriptions([path, *members])
+    runs = [Run(document, _ring(ring) if has_ring else (), capsules, path, killed=not has_report)]
     for member in members:
         inner = os.path.join(member, "report.json")
         # Its alarms are in the report of all.
@@ -93,7 +135,17 @@ def is_left_by_a_run(path):
     """Is it what a run leaves, and not a program?"""
     if os.path.isdir(path):
         return not os.path.isfile(os.path.join(path, "__main__.py"))
-    return path.endswith((".json", ".ring"))
+    return path.endswith((".json", ".ring")) or pack.is_packed(path)
+
+
+@contextlib.contextmanager
+def unpacked(path):
+    """The folder in place of a packed capsule, for as long; else the path itself."""
+    try:
+        with pack.unpacked([path]) as (paths, _):
+            yield paths[0]
+    except pack.Refused as e:
+        raise Unreadable(str(e)) from None
 
 
 def read(path):

@@ -14,13 +14,14 @@ OPTIONS = ("--json", "--static", "--steps", "--seconds", "--twice", "--rules", "
 HELP = """usage: finitude doctor [options] script.py [args]        before a run
        finitude doctor [options] -m module [args]
        finitude doctor [options] RUN|CAPSULE             of what a run left: its directory, a report, a ring, a capsule
+                                                          (a folder, or one file made by finitude pack)
 
 Looks for what goes wrong in trainings: at the source, which is parsed and not run; at the first steps, for which the
 script runs in a process of its own that is ended when they are over; at what a run left. docs/doctor.md lists the checks.
 
 options:
   --json            the findings as JSON
-  --static          only look at the source: nothing is run
+  --static          only look at the source: nothing is run; of a capsule, only read it: nothing is replayed
   --steps N         steps of one optimizer to look at (2)
   --seconds N       time for them (60); what was seen until then counts
   --twice           run the first steps twice and compare losses and gradients
@@ -208,6 +209,20 @@ def _examine_script(options, examination):
     return CANNOT
 
 
+def _examine_left(options, examination):
+    """What a run left; a capsule is computed again as well."""
+    with after.unpacked(options.target) as target:
+        for run in after.read(target):
+            if run.is_capsule and not options.static:
+                run.replays, why = after.replayed(run.directory or ".", run.capsules[0])
+                if why:
+                    examination.not_looked_at.append({"what": "replay", "why": why})
+            examination.look("run", run)
+            if run.killed:
+                examination.not_looked_at.append({"what": "report", "why": f"{run.directory or '.'} has none: the run goes on, or was "
+                                                  "killed (out of memory and a full disk look like that)"})
+
+
 def main(words):
     """Returns the exit code."""
     try:
@@ -220,11 +235,7 @@ def main(words):
         if not options.module and not os.path.exists(options.target):
             raise source.Unreadable(f"cannot read {options.target}: No such file or directory")
         if not options.module and after.is_left_by_a_run(options.target):
-            for run in after.read(options.target):
-                examination.look("run", run)
-                if run.killed:
-                    examination.not_looked_at.append({"what": "report", "why": f"{run.directory or '.'} has none: the run goes on, or was "
-                                                      "killed (out of memory and a full disk look like that)"})
+            _examine_left(options, examination)
         else:
             lacking = _examine_script(options, examination)
     except UsageError as e:

@@ -1,6 +1,9 @@
 """What the checks of first steps and of finished runs are given."""
 
+import dataclasses
 import math
+import os
+import re
 
 
 def number(value):
@@ -23,6 +26,11 @@ def slope(values):
     if syy == 0:
         return 1.0, 0.0
     return math.exp(max(-690.0, min(690.0, sxy / sxx * (n - 1)))), sxy * sxy / (sxx * syy)
+
+
+def samples(given, rows):
+    """The indices in the data set of these rows of a batch, as far as the sampler told them."""
+    return [given["indices"][r] for r in rows if r < len(given["indices"])]
 
 
 class Steps:
@@ -52,6 +60,17 @@ class Steps:
         """(file, line) of an event or another fact."""
         return tuple(fact["at"]) if "at" in fact else (fact["file"], fact["line"])
 
+    def is_ruined(self):
+        """Is a loss or a gradient of these steps not finite?"""
+        return self.bad_step() is not None or bool(self.bad_losses())
+
+    def by_optimizer(self):
+        """Steps by optimizer, in the order of their first step."""
+        out = {}
+        for s in self.steps:
+            out.setdefault(s["ordinal"], []).append(s)
+        return out
+
     def training_autocast(self):
         """Autocast regions that something was computed in that can have gradients."""
         return [a for a in self.autocast if a["grad"]]
@@ -74,12 +93,58 @@ class Steps:
                 and not (scaled and e["dtype"] in ("float16", "bfloat16"))]
 
 
-class Run:
-    """What a run left. document: the report (checked by the engine) or {}; ring: its steps, oldest first; capsule: or {}."""
+@dataclasses.dataclass
+class Replay:
+    """A step of a capsule computed again."""
 
-    def __init__(self, document, ring=(), capsule=None, directory="", killed=False):
-        self.document, self.ring, self.capsule = document, list(ring), capsule or {}
-        self.directory, self.killed = directory, killed
+    code: int      # of `finitude replay`: 0 the same bits or the same class of failure, 1 not reproduced
+    text: str      # what it said
+
+    @property
+    def says(self):
+        """Its first line, without the time it took."""
+        first = self.text.strip().splitlines()[0] if self.text.strip() else ""
+        return re.sub(r", [0-9.]+ (ms|s)$", "", first)
+
+    @property
+    def is_finite(self):
+        """Did everything come out finite that was not? None: it does not say."""
+        lines = self.text.splitlines()
+        finite, still = (any(line.startswith(w) for line in lines) for w in ("finite in ", "non-finite in "))
+        return None if finite == still else finite
+
+
+class Run:
+    """What a run left. document: the report (checked by the engine) or {}; ring: its steps, oldest first.
+
+    capsules: the descriptions of the bad steps that it left. replays: of the one that the doctor was asked of, by how it was
+    computed: "as recorded", "float32", "deterministic".
+    """
+
+    def __init__(self, document, ring=(), capsules=(), directory="", killed=False, is_capsule=False):
+        self.document, self.ring, self.capsules = document, list(ring), list(capsules)
+        self.directory, self.killed, self.is_capsule, self.replays = directory, killed, is_capsule, {}
+
+    @property
+    def who(self):
+        """"rank-1: " where one of several processes left this, else ""."""
+        name = os.path.basename(os.path.normpath(self.directory)) if self.directory else ""
+        return f"{name}: " if name.startswith(("rank-", "pid-")) else ""
+
+    @staticmethod
+    def part(capsule, *keys):
+        """A part of the description of a capsule, which is anybody's: {} where it is not an object."""
+        for key in keys:
+            capsule = capsule.get(key) if isinstance(capsule, dict) else None
+        return capsule if isinstance(capsule, dict) else {}
+
+    @staticmethod
+    def experiment(alarm, *begins):
+        """The outcome of the first experiment of an alarm whose name begins so, or ""."""
+        for one in (alarm.get("cause") or {}).get("experiments") or []:
+            if str(one.get("name", "")).startswith(begins):
+                return str(one.get("outcome", ""))
+        return ""
 
     @property
     def alarms(self):

@@ -119,10 +119,11 @@ def _look(target, is_module, arguments, steps, seconds, write):
 
         from .. import launch
         from ..errors import Reached
-        from . import look as looks
+        from .. import _places
+        from . import hooks, look as looks
 
         look = looks.Look(steps, write)
-        looks.install(look)
+        hooks.install(look)
     except Exception as e:
         write({"ended": "cannot", "cannot": f"torch cannot be looked into here: {type(e).__name__}: {' '.join(str(e).split())[:300]}"})
         return
@@ -144,7 +145,7 @@ def _look(target, is_module, arguments, steps, seconds, write):
         import traceback
 
         trace = traceback.extract_tb(launch._trim(ended.error.__traceback__))
-        place = next(((f.filename, f.lineno) for f in reversed(trace) if not looks._places.is_library(f.filename)), ("", 0))
+        place = next(((f.filename, f.lineno) for f in reversed(trace) if not _places.is_library(f.filename)), ("", 0))
         look.facts["error_at"] = place
         look.over("raised", f"{type(ended.error).__name__}: {ended.error}")
         traceback.print_exception(ended.error)

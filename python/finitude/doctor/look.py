@@ -1,62 +1,36 @@
 """In the process that runs the user's script: what is seen of its first steps. Plain data comes out; nothing is changed.
 
-Every hook is guarded: a failure of ours is noted and the script goes on as if we were not there.
+Every observer is guarded: a failure of ours is noted and the script goes on as if we were not there. hooks.py puts the observers
+where torch calls; measure.py and operations.py read off tensors and operations.
 """
 
-import functools
 import os
 import sys
 import threading
 import time
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from .. import _native, _places, discover
+from .. import discover, flags
 from ..errors import Reached
 from ..report import safe
+from . import measure, operations
+from .measure import place, rms, statistics, tensors_of
 
 MAX_EVENTS, MAX_LAYERS, MAX_PARAMETERS, MAX_TENSORS = 20_000, 2_000, 5_000, 200
-HALF_NORMAL = 6.103515625e-05   # the smallest normal float16
-SAMPLE = 1 << 20                # elements of a gradient whose small values are counted
+_STEP_FILE = sys.modules["torch.optim.optimizer"].__file__
 
 
-def place():
-    """(file, line) of the innermost frame of the user's."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if not _places.is_library(frame.f_code.co_filename):
-            return os.path.abspath(frame.f_code.co_filename), frame.f_lineno
+def _is_inner_step(optimizer):
+    """Is it the step of a base class, called by that of a subclass? torch calls its hooks around both."""
+    frame, around = sys._getframe(1), 0
+    while frame is not None and around < 2:
+        code = frame.f_code
+        around += code.co_name == "wrapper" and code.co_filename == _STEP_FILE and frame.f_locals.get("self") is optimizer
         frame = frame.f_back
-    return "", 0
-
-
-def statistics(t):
-    """Counts and range of a tensor as plain numbers; None for one without memory to read."""
-    t = t.detach()
-    if t.device.type not in ("cpu", "meta"):
-        t = t.cpu()
-    if t.is_floating_point() or t.is_complex():
-        s = _native.statistics(t)
-        if not s:
-            return None
-        finite = s["numel"] - s["nan"] - s["inf"]
-        return {**s, "finite": finite}
-    if t.device.type == "meta" or t.layout != torch.strided or not t.numel():
-        return None
-    return {"min": float(t.min()), "max": float(t.max()), "nan": 0, "inf": 0, "numel": t.numel(), "finite": t.numel()}
-
-
-def tensors_of(value, name="", depth=0):
-    """(name, tensor) in nested containers."""
-    if isinstance(value, torch.Tensor):
-        yield name, value
-    elif depth < 6:
-        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else \
-            vars(value).items() if hasattr(value, "__dataclass_fields__") else ()
-        for key, item in items:
-            yield from tensors_of(item, f"{name}.{key}" if name else str(key), depth + 1)
+    return around > 1
 
 
 class Look(TorchDispatchMode):
@@ -69,12 +43,15 @@ class Look(TorchDispatchMode):
         self.busy = False
         self.depth = {}               # thread -> modules on its stack
         self.autocast_on = {}         # thread -> autocast regions open
-        self.names = {}               # id(module) -> name
+        self.names = {}               # id(module or parameter) -> name
+        self.repeated = set()         # id(module) of blocks that a model has many of
         self.counts, self.ordinals, self.before = {}, {}, {}
-        self.seen_layers = set()
-        self.backward_depth = 0
+        self.scales = {}              # id(scaler) -> its scale since its last update
+        self.seen_layers, self.unnamed = set(), []
+        self.backward_depth = self.scaler_depth = 0
         self.facts = {"ended": "", "error": "", "torch": torch.__version__, "events": [], "autocast": [], "inputs": [], "layers": [],
-                      "losses": [], "attention": [], "steps": [], "trouble": [], "half_activations": [], "steps_wanted": steps}
+                      "blocks": [], "losses": [], "attention": [], "steps": [], "trouble": [], "products": {},
+                      "suspect": None, "steps_wanted": steps}
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self):
@@ -114,16 +91,15 @@ class Look(TorchDispatchMode):
         self.write(safe(self.facts))
 
     def _environment(self):
-        b, f = torch.backends, self.facts
+        f = self.facts
+        f["flags"] = flags.flags()
         try:
             f["matmul_precision"] = torch.get_float32_matmul_precision()
-            f["tf32"] = {"matmul": b.cuda.matmul.allow_tf32, "cudnn": b.cudnn.allow_tf32}
+            f["tf32"] = {"matmul": torch.backends.cuda.matmul.allow_tf32, "cudnn": torch.backends.cudnn.allow_tf32}
         except RuntimeError as e:  # torch refuses to tell where old and new settings are mixed
             f["precision_error"] = str(e)[:500]
-        f["anomaly"] = torch.is_anomaly_enabled()
         f["deterministic"] = torch.are_deterministic_algorithms_enabled()
         f["fill_uninitialized"] = torch.utils.deterministic.fill_uninitialized_memory
-        f["cudnn_benchmark"], f["cudnn_deterministic"] = b.cudnn.benchmark, b.cudnn.deterministic
         f["cublas_workspace"] = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
         f["cuda"] = torch.cuda.is_available() and torch.cuda.is_initialized()
         f["capability"] = list(torch.cuda.get_device_capability()) if f["cuda"] else None
@@ -145,102 +121,67 @@ class Look(TorchDispatchMode):
         finally:
             self.depth[thread] = depth
         if not module._modules or module._parameters:
-            self.looking(self._layer_done, module, out)
+            self.looking(self._layer_done, module, out, "layers")
+        elif id(module) in self.repeated:
+            self.looking(self._layer_done, module, out[0] if isinstance(out, tuple) and out else out, "blocks")
         return out
 
     def _root_called(self, module, args, kwargs, thread):
         if id(module) not in self.names:
             for name, inner in module.named_modules():
                 self.names.setdefault(id(inner), name)
+                self._enter_repeated(inner)
+            for name, p in module.named_parameters():
+                self.names.setdefault(id(p), name)
         has_parameters = next(module.parameters(), None) is not None
         open_elsewhere = [t for t, n in self.autocast_on.items() if n and t != thread]
         if has_parameters and open_elsewhere and not self.autocast_on.get(thread):
             self.event("thread-without-autocast", module=type(module).__name__)
         for name, t in [*tensors_of(args, "input"), *tensors_of(kwargs)]:
             if not t.requires_grad and t.grad_fn is None:
-                self._data(f"{name} of {type(module).__name__}", t)
+                self.data(f"{name} of {type(module).__name__}", t)
 
-    def _data(self, name, t):
-        if len(self.facts["inputs"]) < MAX_TENSORS and (s := statistics(t)):
-            self.facts["inputs"].append({"name": name, "dtype": str(t.dtype)[6:], "shape": list(t.shape), "at": place(),
-                                         **{k: s[k] for k in ("nan", "inf", "min", "max", "numel")},
-                                         "rows": self._bad_rows(t) if s["nan"] or s["inf"] else []})
+    def _enter_repeated(self, module):
+        kinds = {}
+        for child in module._modules.values():
+            if child is not None and child._modules:
+                kinds.setdefault(type(child), []).append(id(child))
+        self.repeated.update(i for same in kinds.values() if len(same) > 1 for i in same)
 
-    @staticmethod
-    def _bad_rows(t):
-        if t.dim() < 1:
-            return []
-        bad = ~torch.isfinite(t.detach().reshape(t.shape[0], -1)).all(dim=1)
-        return bad.nonzero().flatten().tolist()[:20]
+    def data(self, name, t, indices=()):
+        """A tensor of a batch: of a loader, which knows the samples, or given to a model."""
+        if len(self.facts["inputs"]) < MAX_TENSORS and (one := measure.batch(name, t, indices)):
+            self.facts["inputs"].append(one)
 
-    def _layer_done(self, module, out):
-        if not isinstance(out, torch.Tensor) or not out.is_floating_point() or len(self.facts["layers"]) >= MAX_LAYERS:
+    def batch(self, batch, indices):
+        for name, t in tensors_of(batch, "batch"):
+            self.data(name, t, indices)
+
+    def _layer_done(self, module, out, kind):
+        if not isinstance(out, torch.Tensor) or not out.is_floating_point() or len(self.facts[kind]) >= MAX_LAYERS:
             return
-        if id(module) in self.seen_layers or not (s := statistics(out)):
+        if not (s := statistics(out)):
+            return
+        if s["finite"] != s["numel"] and self.facts["suspect"] is None:
+            self.facts["suspect"] = {"name": self.names.get(id(module), "") or type(module).__name__, "at": place(),
+                                     "steps_before": len(self.facts["steps"]), "nan": s["nan"], "inf": s["inf"]}
+        if id(module) in self.seen_layers:
             return
         self.seen_layers.add(id(module))
-        n = max(s["finite"], 1)
-        self.facts["layers"].append({
-            "name": self.names.get(id(module), ""), "class": type(module).__name__, "dtype": str(out.dtype)[6:],
-            "rms": (s["sum_sq"] / n) ** 0.5, "absmax": s["absmax"], "nan": s["nan"], "inf": s["inf"], "at": place(),
-            "weights": any(p is not None and p.dim() >= 2 for p in module._parameters.values())})
-
-    # -- operations ----------------------------------------------------------------------------
+        weights = [w for p in module._parameters.values() if p is not None and p.dim() >= 2 and (w := statistics(p))]
+        if not self.names.get(id(module)):
+            self.unnamed.append((len(self.facts[kind]), kind, id(module)))
+        self.facts[kind].append({
+            "name": self.names.get(id(module), ""), "class": type(module).__name__, "dtype": measure.dtype(out), "device": out.device.type,
+            "rms": rms(s), "absmax": s["absmax"], "nan": s["nan"], "inf": s["inf"], "zero": s["zero"], "numel": s["numel"], "at": place(),
+            "weights": bool(weights), "weight_rms": rms(weights[0]) if weights else None, "bits": measure.fingerprint(out)})
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func._schema.name if hasattr(func, "_schema") else ""
-        watcher = WATCHED.get(name)
+        watcher = operations.WATCHED.get(name)
         if watcher is not None and not self.busy and self.backward_depth == 0 and torch.is_grad_enabled() and os.getpid() == self.pid:
-            self.looking(watcher, self, name, args, kwargs or {})
+            self.looking(watcher, self.facts, name, args, kwargs or {})
         return func(*args, **(kwargs or {}))
-
-    def _nll(self, name, args, kwargs):
-        log_p, target = args[0], args[1]
-        ignore = kwargs.get("ignore_index", args[4] if len(args) > 4 else -100)
-        reduction = kwargs.get("reduction", args[3] if len(args) > 3 else 1)
-        if len(self.facts["losses"]) >= MAX_TENSORS:
-            return
-        kept = target[target != ignore]
-        self.facts["losses"].append({
-            "kind": "labels", "classes": int(log_p.shape[1] if log_p.dim() > 1 else log_p.shape[0]), "labels": kept.numel(),
-            "numel": target.numel(), "ignore_index": int(ignore), "mean": int(reduction) == 1, "at": place(),
-            "min": int(kept.min()) if kept.numel() else None, "max": int(kept.max()) if kept.numel() else None})
-
-    def _log_softmax(self, name, args, kwargs):
-        x = args[0]
-        if len(self.facts["losses"]) >= MAX_TENSORS or not x.is_floating_point() or x.device.type == "meta" or not x.numel():
-            return
-        z = torch.logsumexp(x.float(), dim=args[1] if len(args) > 1 else kwargs["dim"])
-        z = z[torch.isfinite(z)]
-        if z.numel():
-            self.facts["losses"].append({"kind": "logits", "dtype": str(x.dtype)[6:], "at": place(),
-                                         "logsumexp_mean": float(z.mean()), "logsumexp_max": float(z.abs().max())})
-
-    def _attention(self, name, args, kwargs):
-        q, k = args[0], args[1]
-        if len(self.facts["attention"]) >= MAX_TENSORS or q.device.type == "meta" or not q.numel() or not k.numel():
-            return
-        scale = kwargs.get("scale")
-        scale = q.shape[-1] ** -0.5 if scale is None else scale
-        bound = q.float().norm(dim=-1).amax(dim=-1) * k.float().norm(dim=-1).amax(dim=-1) * scale
-        head = int(torch.nan_to_num(bound, 0.0, 0.0, 0.0).flatten().argmax())
-        one = lambda t: t.reshape(-1, *t.shape[-2:])[head][:512].float()  # noqa: E731
-        logits = one(q) @ one(k).T * scale
-        logits = logits[torch.isfinite(logits)]
-        self._note_attention(name, q.dtype, float(logits.abs().max()) if logits.numel() else 0.0, head % bound.shape[-1])
-
-    def _softmax(self, name, args, kwargs):
-        x = args[0]
-        dim = args[1] if len(args) > 1 else kwargs.get("dim", -1)
-        if x.dim() < 3 or dim not in (-1, x.dim() - 1) or x.device.type == "meta" or len(self.facts["attention"]) >= MAX_TENSORS:
-            return
-        # The largest minus the smallest that is no mask: what saturates a softmax. Masks are -Inf or close to the end of the range.
-        kept = x.float()[torch.isfinite(x) & (x.float() > -1e4)]
-        if kept.numel():
-            self._note_attention(name, x.dtype, float(kept.abs().max()), None)
-
-    def _note_attention(self, name, dtype, logits, head):
-        self.facts["attention"].append({"op": name, "dtype": str(dtype)[6:], "logits": logits, "head": head, "at": place()})
 
     # -- backward, clipping, scaler, optimizer --------------------------------------------------
 
@@ -257,8 +198,10 @@ class Look(TorchDispatchMode):
         roots = args[0] if isinstance(args[0], (list, tuple)) else [args[0]]
         values = [float(r) for r in roots if isinstance(r, torch.Tensor) and r.numel() == 1]
         device = roots[0].device.type if roots and isinstance(roots[0], torch.Tensor) else "cpu"
-        self.event("backward", loss=values[0] if values else None, autocast=bool(self.autocast_on.get(threading.get_ident())),
-                   dtype=str(roots[0].dtype)[6:] if roots else "", device=device)
+        # The state that every node of this backward sees, however it was set.
+        inside = any(torch.is_autocast_enabled(kind) for kind in {device, "cpu"} if torch.amp.is_autocast_available(kind))
+        self.event("backward", loss=values[0] if values else None, autocast=inside,
+                   dtype=measure.dtype(roots[0]) if roots else "", device=device)
 
     def autocast(self, region, entered, has_gradients):
         thread = threading.get_ident()
@@ -270,162 +213,102 @@ class Look(TorchDispatchMode):
                                            "grad": has_gradients, "deprecated": type(region).__module__.startswith(
                                                ("torch.cuda.amp", "torch.cpu.amp"))})
 
-    def clipped(self, parameters, result, max_norm, by):
-        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        with_grad = [p for p in parameters if p.grad is not None]
-        self.event("clip", norm=float(result) if isinstance(result, torch.Tensor) else None, max_norm=float(max_norm), by=by,
-                   parameters=len(parameters), gradients=len(with_grad), owned=[id(p) for p in with_grad[:64]])
+    def scaler_called(self, what, scaler, optimizer):
+        scale = float(scaler.get_scale())
+        if what == "scale":
+            self.scales[id(scaler)] = scale
+        elif what == "update":
+            self.scales.pop(id(scaler), None)
+        owned = [id(p) for p in discover.parameters(optimizer)[:64]] if optimizer is not None else []
+        self.event(what, scaler=id(scaler), owned=owned, scale=scale, inside=self.scaler_depth > 0)
 
     def before_clip(self, parameters):
-        """Was every gradient finite before it was clipped?"""
-        stats = [statistics(p.grad) for p in parameters if p.grad is not None]
-        self.event("before-clip", finite=all(s is None or s["finite"] == s["numel"] for s in stats), elements=len(stats))
+        """What clipping is given: the norm in double precision, and who makes it."""
+        stats = [(p, s) for p in parameters if p.grad is not None and (s := statistics(p.grad))]
+        exact = sum(s["sum_sq"] for _, s in stats) ** 0.5
+        top = sorted(stats, key=lambda one: -one[1]["sum_sq"])[:5]
+        self.event("before-clip", finite=all(s["finite"] == s["numel"] for _, s in stats), elements=len(stats), exact=exact,
+                   dtypes=sorted({measure.dtype(p.grad) for p, _ in stats}),
+                   bad=[self.names.get(id(p), "") for p, s in stats if s["finite"] != s["numel"]][:20],
+                   top=[{"name": self.names.get(id(p), f"shape {list(p.shape)}"), "norm": s["sum_sq"] ** 0.5} for p, s in top])
+
+    def clipped(self, parameters, result, max_norm, by, norm_type=2.0):
+        with_grad = [p for p in parameters if p.grad is not None]
+        self.event("clip", norm=float(result) if isinstance(result, torch.Tensor) else None, max_norm=float(max_norm), by=by,
+                   norm_type=float(norm_type), parameters=len(parameters), gradients=len(with_grad), owned=[id(p) for p in with_grad[:64]])
 
     def before_step(self, optimizer):
         if self.facts["ended"]:  # the script has swallowed our exception
             os._exit(0)
+        if _is_inner_step(optimizer):
+            return
         ordinal = self.ordinals.setdefault(id(optimizer), len(self.ordinals))
         step = self.counts[ordinal] = self.counts.get(ordinal, -1) + 1
         names, parameters = discover.names(optimizer), discover.parameters(optimizer)
+        for name, p in zip(names, parameters):
+            self.names.setdefault(id(p), name)
+        self._name_layers(optimizer)
         losses = [e["loss"] for e in self.facts["events"] if e["what"] == "backward" and e["loss"] is not None]
         group = optimizer.param_groups[0] if optimizer.param_groups else {}
+        scale = max(self.scales.values(), default=1.0)
         found = {"optimizer": type(optimizer).__name__, "ordinal": ordinal, "step": step, "loss": losses[-1] if losses else None,
-                 "lr": float(group.get("lr", 0.0)), "parameters": [], "at": place(), "update": None,
-                 "owned": [id(p) for p in parameters[:MAX_PARAMETERS]]}
+                 "lr": float(group.get("lr", 0.0)), "parameters": [], "at": place(), "update": None, "scale": scale,
+                 "owned": [id(p) for p in parameters[:MAX_PARAMETERS]], "anomaly": torch.is_anomaly_enabled(),
+                 "anomaly_checks": torch.is_anomaly_check_nan_enabled(), "modes": self._modes()}
         for name, p in list(zip(names, parameters))[:MAX_PARAMETERS]:
-            found["parameters"].append(self._parameter(name, p))
-        self.event("step", ordinal=ordinal, step=step)
+            found["parameters"].append(measure.parameter(name, p, scale))
+        self.event("step", ordinal=ordinal, step=step, owned=found["owned"][:64])
         self.facts["steps"].append(found)
-        self.before[ordinal] = [p.detach().clone() for p in parameters[:MAX_PARAMETERS]]
+        self.before[ordinal] = [(p.detach().clone(), p._version, self._had_gradient(p)) for p in parameters[:MAX_PARAMETERS]]
         self.write(safe(self.facts))
 
+    def _name_layers(self, optimizer):
+        """Those that were called by themselves, by the model that they belong to."""
+        waiting, self.unnamed = self.unnamed, []
+        if waiting:
+            names = {id(m): name for root in discover.roots(optimizer) for name, m in root.named_modules()}
+            for i, kind, module in waiting:
+                self.facts[kind][i]["name"] = names.get(module, "")
+
+    def _modes(self):
+        """Dispatch and function modes beside ours and those that torch has for its own use."""
+        stack = [*_get_current_dispatch_mode_stack(), *_get_current_function_mode_stack()]
+        return [type(m).__name__ for m in stack if m is not self and type(m).__module__ != "torch.utils._device"]
+
     @staticmethod
-    def _parameter(name, p):
-        s = statistics(p)
-        one = {"name": name, "dtype": str(p.dtype)[6:], "shape": list(p.shape), "numel": p.numel(),
-               "rms": (s["sum_sq"] / max(s["finite"], 1)) ** 0.5 if s else None,
-               "bad": s["numel"] - s["finite"] if s else 0, "grad": None}
-        g = p.grad
-        if g is None or g.layout != torch.strided or not (s := statistics(g)):
-            return one
-        flat = g.detach().flatten()[:SAMPLE].float().abs()
-        one["grad"] = {"norm": s["sum_sq"] ** 0.5, "absmax": s["absmax"], "nan": s["nan"], "inf": s["inf"], "numel": s["numel"],
-                       "zero": s["zero"], "tiny": int(((flat > 0) & (flat < HALF_NORMAL)).sum()) / max(flat.numel(), 1)}
-        return one
+    def _had_gradient(p):
+        """Of half-precision weights, which elements have one: an update may be too small for them."""
+        if p.dtype not in (torch.float16, torch.bfloat16) or p.grad is None or p.grad.layout != torch.strided:
+            return None
+        return p.grad != 0
 
     def after_step(self, optimizer):
         ordinal = self.ordinals.get(id(optimizer))
+        if _is_inner_step(optimizer):
+            return
         if (before := self.before.pop(ordinal, None)) is None:
             return
         parameters = discover.parameters(optimizer)
-        moved = sum(float((p.detach().double() - b.double()).square().sum()) for p, b in zip(parameters, before)) ** 0.5
-        size = sum(float(b.double().square().sum()) for b in before) ** 0.5
-        mine = [s for s in self.facts["steps"] if s["ordinal"] == ordinal]
-        mine[-1]["update"] = {"moved": moved, "size": size}
-        self.facts["events"].append({"what": "stepped", "file": "", "line": 0, "ordinal": ordinal})
+        moved = size = 0.0
+        changed, bad, had, still, written = [], [], 0, 0, 0
+        mine = [s for s in self.facts["steps"] if s["ordinal"] == ordinal][-1]
+        for one, p, (was, version, gradient) in zip(mine["parameters"], parameters, before):
+            now = p.detach()
+            moved += float((now.double() - was.double()).square().sum())
+            size += float(was.double().square().sum())
+            written += p._version != version
+            if bool(((now != was) & ~(now.isnan() & was.isnan())).any()):
+                changed.append(one["name"])
+            if not one["bad"] and (s := statistics(p)) and s["finite"] != s["numel"]:
+                bad.append(one["name"])
+            if gradient is not None:
+                n, stayed = int(gradient.sum()), int((gradient & (now == was)).sum())
+                had, still = had + n, still + stayed
+        given = [p.grad for one, p in zip(mine["parameters"], parameters) if one["grad"] and one["grad"]["nan"] + one["grad"]["inf"]]
+        still_bad = sum(g is not None and bool((s := statistics(g)) and s["finite"] != s["numel"]) for g in given)
+        mine["update"] = {"moved": moved ** 0.5, "size": size ** 0.5, "changed": len(changed), "written": written, "bad": bad[:20],
+                          "gradients_bad": still_bad, "half_elements": had, "half_unmoved": still}
+        self.facts["events"].append({"what": "stepped", "file": "", "line": 0, "ordinal": ordinal, "step": mine["step"]})
         if self.counts[ordinal] + 1 >= self.wanted:
             self.over("steps")
             raise Reached  # and not os._exit: what the script cleans up on its way out is cleaned up
-
-
-WATCHED = {
-    "aten::nll_loss_forward": Look._nll, "aten::nll_loss2d_forward": Look._nll, "aten::_log_softmax": Look._log_softmax,
-    "aten::_softmax": Look._softmax,
-    "aten::_scaled_dot_product_flash_attention_for_cpu": Look._attention, "aten::_scaled_dot_product_flash_attention": Look._attention,
-    "aten::_scaled_dot_product_efficient_attention": Look._attention, "aten::_scaled_dot_product_cudnn_attention": Look._attention,
-    "aten::_scaled_dot_product_fused_attention_overrideable": Look._attention,
-}
-
-
-def install(look):
-    """Puts the observers where torch calls. The process ends with the look; nothing is taken out again."""
-    def over(owner, name, make):
-        original = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
-        setattr(owner, name, functools.wraps(original)(make(original)))
-        return getattr(owner, name)
-
-    over(torch.nn.Module, "__call__", lambda f: lambda m, *a, **k: look.call_module(f, m, a, k))
-    over(torch.autograd, "_engine_run_backward", lambda f: lambda *a, **k: look.backward(f, a, k))
-    _watch_clipping(look, over)
-    _watch_scaler(look, over)
-    autocast = torch.amp.autocast_mode.autocast
-
-    def entered(f):
-        def __enter__(self):
-            out = f(self)
-            look.looking(look.autocast, self, True, torch.is_grad_enabled())
-            return out
-        return __enter__
-
-    def left(f):
-        def __exit__(self, *a):
-            look.looking(look.autocast, self, False, False)
-            return f(self, *a)
-        return __exit__
-
-    over(autocast, "__enter__", entered)
-    over(autocast, "__exit__", left)
-    register_optimizer_step_pre_hook(lambda o, a, k: look.looking(look.before_step, o))
-    register_optimizer_step_post_hook(lambda o, a, k: look.looking(look.after_step, o))
-
-    def eager(f):
-        def compile(*a, **k):
-            torch.compiler.set_stance("force_eager")  # what a compiled region computes is not seen from here
-            return f(*a, **k)
-        return compile
-
-    over(torch, "compile", eager)
-
-    def fetched(f):
-        def __next__(self):
-            batch = f(self)
-            look.looking(_batch, look, batch)
-            return batch
-        return __next__
-
-    over(torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", fetched)
-
-
-def _batch(look, batch):
-    for name, t in tensors_of(batch, "batch"):
-        look._data(name, t)
-
-
-def _watch_clipping(look, over):
-    clip = torch.nn.utils.clip_grad
-
-    def norm(f):
-        def clip_grad_norm_(parameters, max_norm, *a, **k):
-            parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            look.looking(look.before_clip, parameters)
-            out = f(parameters, max_norm, *a, **k)
-            look.looking(look.clipped, parameters, out, max_norm, "norm")
-            return out
-        return clip_grad_norm_
-
-    def value(f):
-        def clip_grad_value_(parameters, clip_value, *a, **k):
-            parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            look.looking(look.clipped, parameters, None, clip_value, "value")
-            return f(parameters, clip_value, *a, **k)
-        return clip_grad_value_
-
-    for name, make in (("clip_grad_norm_", norm), ("clip_grad_value_", value)):
-        setattr(torch.nn.utils, name, over(clip, name, make))
-
-
-def _watch_scaler(look, over):
-    scaler = torch.amp.GradScaler
-
-    def told(what):
-        def make(f):
-            def method(self, *a, **k):
-                if self._enabled:
-                    owned = [id(p) for p in discover.parameters(a[0])[:64]] if what in ("unscale_", "scaler.step") and a else []
-                    look.looking(lambda: look.event(what, scaler=id(self), owned=owned, scale=float(self.get_scale())))
-                return f(self, *a, **k)
-            return method
-        return make
-
-    for name, what in (("scale", "scale"), ("unscale_", "unscale_"), ("step", "scaler.step"), ("update", "update")):
-        over(scaler, name, told(what))

@@ -1,12 +1,33 @@
 """Operations outside their domain."""
 
 import ast
+import math
+import sys
 
+from ..facts import number
 from ..registry import bad, check, warn
 
 ARITHMETIC = ("log-of-zero", "log-of-negative", "exp-overflow", "overflow", "division-by-zero", "zero-times-infinity",
               "infinity-minus-infinity", "underflow", "variance-of-one", "domain-edge", "negative-domain", "degenerate-linalg",
               "infeasible-ctc", "wrong-backward")
+LIMITS = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38, "float64": sys.float_info.max}
+# Where no fix was found for this very step.
+REMEDIES = {
+    "log-of-zero": "log_softmax, logsigmoid or xlogy; else clamp(min=1e-12) before the logarithm",
+    "log-of-negative": "clamp(min=1e-12) before the logarithm; look why it is negative",
+    "exp-overflow": "logsumexp, softplus or a clamp before exp",
+    "overflow": "divide before multiplying; logarithms of products; a clamp",
+    "division-by-zero": "an epsilon in the denominator, or where() on both sides of the division",
+    "zero-times-infinity": "xlogy, or where() before the product",
+    "infinity-minus-infinity": "subtract the largest value first; logsumexp",
+    "underflow": "an epsilon that the dtype can hold; logarithms instead of products",
+    "variance-of-one": "correction=0, or no spread of a single element",
+    "domain-edge": "an epsilon inside the root, norm or inverse function: its slope is infinite at the edge",
+    "negative-domain": "clamp(min=0) before the root; look why it is negative",
+    "degenerate-linalg": "add a small multiple of the identity; solve instead of inverting",
+    "infeasible-ctc": "zero_infinity=True, and no target longer than its input",
+    "wrong-backward": "torch.autograd.gradcheck on the function",
+}
 SQUASHED = {"softmax": "log_softmax, or cross_entropy on the logits", "sigmoid": "logsigmoid, or binary_cross_entropy_with_logits"}
 
 
@@ -53,6 +74,20 @@ def origin(run):
     for alarm in run.caused_by(*ARITHMETIC):
         birth, fix = run.birth(alarm), alarm.get("fix") or {}
         make = bad if alarm in run.alarms else warn
+        given = [_given(s) for s in (birth.get("inputs") or [])[:4] if isinstance(s, dict)]
+        told = "; ".join(text for text, _ in given if text)
         yield make(f"step {alarm.get('step')}: {run.cause(alarm)} in {birth.get('op', '')} {birth.get('source', '')}: "
-                   f"{(alarm.get('cause') or {}).get('text', '')}", fix.get("text", ""), run.at(alarm),
-                   inputs=(birth.get("inputs") or [])[:4], confidence=(alarm.get("cause") or {}).get("confidence"))
+                   f"{(alarm.get('cause') or {}).get('text', '')}" + (f" (given {told})" if told else ""),
+                   fix.get("text") or REMEDIES.get(run.cause(alarm), ""), run.at(alarm), inputs=[one for _, one in given],
+                   first_bad=(birth.get("rows") or [None])[0], confidence=(alarm.get("cause") or {}).get("confidence"))
+
+
+def _given(s):
+    """(words, evidence) of an input of the birth: its range and how near it is to the ends of its dtype and domain."""
+    low, high, size, limit = number(s.get("min")), number(s.get("max")), number(s.get("absmax")), LIMITS.get(s.get("dtype"))
+    evidence = {**s, "dtype_max": limit, "negative": low < 0, "near_limit": bool(limit and size >= limit / 2)}
+    if not s.get("numel") or math.isnan(low):
+        return "", evidence
+    zeros = f", {s['zero']} zeros" if s.get("zero") else ""
+    near = f", {limit / size:.3g} times below the end of {s.get('dtype')}" if evidence["near_limit"] and size > 0 else ""
+    return f"{s.get('arg') or 'input'} {low:.4g} to {high:.4g}{zeros}{near}", evidence

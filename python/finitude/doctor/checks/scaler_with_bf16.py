@@ -23,3 +23,13 @@ def in_steps(steps):
     elif scaled and not dtypes and steps.steps and all(p["dtype"] in ("float32", "float64") for p in steps.steps[0]["parameters"]):
         yield note("the loss is scaled though nothing is computed in half precision", "remove the GradScaler, or enter autocast",
                    steps.at(scaled[0]))
+
+
+@check("P6", "scaler-without-need", "run")
+def in_a_capsule(run):
+    """A capsule with a loss scale whose step was cast to bfloat16."""
+    for capsule in run.capsules:
+        if run.part(capsule, "start", "scaler") and run.part(capsule, "flags").get("autocast") == "bfloat16":
+            yield note(f"step {capsule.get('step')}: the loss was scaled though autocast computed in bfloat16", "remove the GradScaler: it does "
+                       "nothing there but wait for the device", None)
+            return
