@@ -179,7 +179,8 @@ TEST(Fix, MemoryThatNobodyWroteComesFirst) {
   step.answers = {ran()};
   try_on_step(finding, step, {});
   EXPECT_EQ(finding.cause_class, "uninitialised-memory");
-  EXPECT_TRUE(step.asked.empty());  // the edits were those of another cause
+  EXPECT_TRUE(finding.fix_tried.empty());  // the edits were those of another cause
+  for (const Edit& edit : step.asked) EXPECT_EQ(edit.kind, Edit::Kind::kCompute);
 }
 
 TEST(Fix, ARuleNamesEditsOfAllCallsOfItsLine) {

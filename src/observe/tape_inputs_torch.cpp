@@ -74,6 +74,7 @@ void TapeRecorder::exchange(const at::RecordFunction& fn) {
       if (!tensor.defined() || !view_of(*tensor.unsafeGetTensorImpl(), &view) || view.storage == nullptr) return;
       TapeUse use;
       use.storage = see(*const_cast<c10::StorageImpl*>(view.storage));
+      known_[use.storage].allocation = record::kNone;  // another process writes it
       write(use, false);
       known_[use.storage].state = Known::kFresh;
       known_[use.storage].filled = 0;
