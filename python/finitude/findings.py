@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from . import _native, discover, intake, mend, notebook, ranks, samples
+from . import _native, discover, intake, mend, notebook, ranks, samples, updates
 from .report import number, safe
 
 
@@ -83,7 +83,9 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False):
     _name_values(session, optimizer)
     if (own := sys.modules.get(f"{__package__}.rules")) is not None:
         _native.set_rules(own.entered())
-    found = json.loads(_native.analyse(_facts(session, optimizer), want_ops, swallowed, float(session.config.experiments)))
+    # Where the optimizer itself did the damage, its state is that of no update.
+    last = None if optimizer is None or swallowed else lambda: updates.last(optimizer)
+    found = json.loads(_native.analyse(_facts(session, optimizer), want_ops, swallowed, float(session.config.experiments), last))
     _native.trace_clear()
     mend.add_diff(found)
     return ranks.not_from_here(samples.told(found))

@@ -2,6 +2,8 @@
 // what came of trying the fix on it.
 #include "bindings/analyse_python.h"
 
+#include <torch/csrc/autograd/python_variable.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -51,10 +53,37 @@ explain::StepHistory history_from(const std::string& text) {
   return h;
 }
 
+// Asks Python: a list of (name, parameter, values before), or a text that says why that is not known.
+replay::LastUpdate ask_last_update(const py::object& last) {
+  const py::gil_scoped_acquire gil;
+  replay::LastUpdate update;
+  try {
+    const py::object told = last();
+    if (py::isinstance<py::str>(told)) {
+      update.why_not = told.cast<std::string>();
+      return update;
+    }
+    const auto tensor = [](const py::handle& item) {
+      if (!THPVariable_Check(item.ptr())) throw py::type_error("no tensor");
+      return THPVariable_Unpack(item.ptr());
+    };
+    for (const py::handle& item : py::list(told)) {
+      const auto change = py::reinterpret_borrow<py::tuple>(item);
+      update.changes.push_back({change[0].cast<std::string>(), tensor(change[1]), tensor(change[2])});
+    }
+  } catch (const std::exception& e) {  // of a state that is not what it should be
+    update.changes.clear();
+    update.why_not = e.what();
+  }
+  return update;
+}
+
 // Locates and explains the trace taken so far. JSON: births, cause, fix, path, absorbed; ops if asked for.
 // swallowed: where nothing bad reached a sink, the overflows that arithmetic took in are the births.
-// seconds: the most that experiments with the whole step may take; 0: none are made.
-std::string analyse(const std::string& history_json, std::size_t want_ops, bool swallowed, double seconds) {
+// seconds: the most that experiments with the whole step may take; 0: none are made. last_update: tells what the optimizer
+// did last, where it is known; None: it is not.
+std::string analyse(const std::string& history_json, std::size_t want_ops, bool swallowed, double seconds,
+                    const py::object& last_update) {
   observe::Tracer& tracer = observe::Tracer::get();
   const record::Trace trace = tracer.take_trace();
   json out;
@@ -67,7 +96,9 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
     std::optional<replay::TorchStepLab> step;
     options.step = [&]() -> replay::StepLab* {
       const capture::Tape* tape = recorded_tape();
-      return tape == nullptr ? nullptr : &step.emplace(*tape, trace);
+      if (tape == nullptr) return nullptr;
+      if (last_update.is_none()) return &step.emplace(*tape, trace);
+      return &step.emplace(*tape, trace, [&] { return ask_last_update(last_update); });
     };
     out = show::analysis(trace, history_from(history_json), &lab, options);
   }
@@ -77,7 +108,8 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
 }  // namespace
 
 void define_analyse(py::module_& m) {
-  m.def("analyse", &analyse, py::arg("history"), py::arg("want_ops"), py::arg("swallowed"), py::arg("seconds") = 0.0);
+  m.def("analyse", &analyse, py::arg("history"), py::arg("want_ops"), py::arg("swallowed"), py::arg("seconds") = 0.0,
+        py::arg("last_update") = py::none());
 }
 
 }  // namespace finitude::bindings

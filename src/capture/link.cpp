@@ -61,6 +61,7 @@ class Linker {
         place.entry.number = static_cast<std::uint32_t>(in.var(raw_.storages.size()));
         place.entry.offset = in.var();
         place.entry.bytes = in.text();
+        if (const std::uint64_t made = in.var(kNotTraced); made != 0) place.entry.traced = static_cast<std::uint32_t>(made - 1);
         if (in.ok()) places_.push_back(std::move(place));
         return;
       }

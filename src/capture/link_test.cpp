@@ -132,7 +132,7 @@ TEST(Link, MemoryThatNoOperatorWroteAndGeneratorsKeepTheirPlace) {
   const auto making = b.start(empty, {int_value(2)});
   const StorageId slot = b.storage(8);
   b.end(making, {tensor_value(slot, {2})});
-  b.fill(slot, "12345678");
+  b.fill(slot, "12345678", 7);
   const auto start = b.start(mul, {tensor_value(slot, {2})});
   const StorageId y = b.storage(8);
   b.end(start, {tensor_value(y, {2})});
@@ -140,7 +140,9 @@ TEST(Link, MemoryThatNoOperatorWroteAndGeneratorsKeepTheirPlace) {
   const auto drawing = b.start(rand, {int_value(2)});
   const StorageId z = b.storage(8);
   b.end(drawing, {tensor_value(z, {2})});
-  EXPECT_EQ(names(link(std::move(b.raw))), (Names{"empty", "fill", "mul", "random", "rand"}));
+  const Tape tape = link(std::move(b.raw));
+  EXPECT_EQ(names(tape), (Names{"empty", "fill", "mul", "random", "rand"}));
+  EXPECT_EQ(tape.entries[1].traced, 7u);  // who handed it out, where nobody wrote it since
 }
 
 TEST(Link, APartOfAnInputMovesItsViews) {

@@ -30,7 +30,7 @@ struct RawStorage {
 enum class RawEvent : std::uint8_t {
   kStart = 0,   // thread, operator, grad mode, place + 1, 1 of backward, traced op + 1, arguments
   kEnd = 1,     // number of its start, 1 where all results are told, results
-  kFill = 2,    // storage, offset, bytes: memory that no operator wrote, as it is now
+  kFill = 2,    // storage, offset, bytes: memory that no operator wrote, as it is now; traced op + 1 of its allocation, if nobody did
   kRandom = 3,  // generator, state: something off the tape moved it
 };
 

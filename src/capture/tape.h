@@ -88,8 +88,8 @@ struct Entry {
   // node, and the line that of the forward call which the node belongs to.
   std::uint32_t place = kNoPlace;
   bool of_backward = false;
-  // The op of the trace that was taken along with the tape, record::Trace::ops; kNotTraced: none. Only of a tape in
-  // the process that recorded it: its file does not tell.
+  // The op of the trace taken along with the tape, record::Trace::ops; of a kFill that which handed out memory that nobody
+  // wrote since. kNotTraced: none. Only of a tape in the process that recorded it: its file does not tell.
   std::uint32_t traced = kNotTraced;
 };
 

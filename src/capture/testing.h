@@ -78,12 +78,13 @@ class RawBuilder {
   void call(std::uint32_t op, const std::vector<Value>& args, const std::vector<Value>& results) {
     end(start(op, args), results);
   }
-  void fill(StorageId id, const std::string& bytes) {
+  void fill(StorageId id, const std::string& bytes, std::uint32_t allocation = kNotTraced) {
     WireWriter out(&raw.events);
     out.u8(static_cast<std::uint8_t>(RawEvent::kFill));
     out.var(id);
     out.var(0);
     out.text(bytes);
+    out.var(allocation == kNotTraced ? 0 : std::uint64_t{allocation} + 1);
     ++events_;
   }
   void random(std::uint32_t generator, const std::string& state) {

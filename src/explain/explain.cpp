@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "explain/by_parts.h"
 #include "explain/edits.h"
 #include "explain/evidence.h"
 
@@ -30,8 +31,11 @@ Finding explain(const Evidence& evidence) {
   for (const auto& rule : rules())
     if (auto found = rule->judge(evidence); found && (!best || found->score > best->score))
       best = std::move(found);
-  if (!best) return unknown(evidence);
-  also_at_other_births(*best, evidence);
+  if (best)
+    also_at_other_births(*best, evidence);
+  else
+    best = unknown(evidence);
+  tell_by_parts(*best, evidence);
   return *std::move(best);
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "explain/evidence.h"
+#include "explain/fill.h"
 
 namespace finitude::explain {
 namespace {
@@ -30,10 +31,15 @@ std::string outcome_of(const StepTrial& trial) {
                               : counted(trial.compared, "value") + " that the birth did not touch as before");
 }
 
+// Causes of which one wants to know whether older weights would have done.
+bool weights_may_have_grown(const std::string& cause_class) {
+  return cause_class == "learning-rate" || cause_class == "exploding-gradient" || cause_class == "overflow" || cause_class == "exp-overflow";
+}
+
 class Trials {
  public:
-  Trials(Finding& finding, replay::StepLab& lab, const TimeBudget& budget)
-      : finding_(finding), lab_(lab), budget_(budget) {}
+  Trials(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace)
+      : finding_(finding), lab_(lab), budget_(budget), trace_(trace) {}
 
   void run() {
     if (std::string why = lab_.faithful(); !why.empty()) {
@@ -41,8 +47,9 @@ class Trials {
       return;
     }
     limit_ = std::min(budget_.most, std::max(budget_.least, budget_.times_the_step * lab_.step_seconds()));
-    fix();
     const double step = lab_.step_seconds();
+    if (allows(2 * step)) judge_fill(finding_, lab_.filled((limit_ - spent()) / 4), trace_);
+    fix();
     if (allows(3 * step)) {
       const int same = lab_.again(3);
       add("whole step, again as it was, 3 times",
@@ -57,6 +64,7 @@ class Trials {
     });
     rows();
     as_it_is("whole step, deterministic kernels", 2 * step, [&] { return lab_.deterministic(); });
+    earlier_weights();
     finding_.step_seconds = step;
     finding_.tried_seconds = spent();
     finding_.budget_seconds = limit_;
@@ -125,6 +133,22 @@ class Trials {
         std::nullopt);
   }
 
+  // Did the last update lead to it, or would the same batch have failed before? One update further back may be needed: what
+  // is not finite either says nothing against a learning rate that is too high.
+  void earlier_weights() {
+    const double each = 2 * lab_.step_seconds();
+    for (const auto& [share, name] : {std::pair{0.0, "whole step, the last update taken back"},
+                                      std::pair{0.1, "whole step, the last update 10 times smaller"}}) {
+      if (!allows(each)) return;
+      const StepTrial trial = lab_.after_share_of_update(share);
+      if (!trial.ran) {
+        if (weights_may_have_grown(finding_.cause_class) && !trial.why_not.empty()) add(name, "not tried: " + trial.why_not, std::nullopt);
+        return;
+      }
+      add(name, trial.bad.empty() ? "loss and gradients finite" : "not finite: " + listed(trial.bad), std::nullopt);
+    }
+  }
+
   // Nothing is predicted of these: they tell, they do not judge.
   template <typename Run>
   void as_it_is(const char* name, double needs, const Run& run) {
@@ -137,14 +161,15 @@ class Trials {
   Finding& finding_;
   replay::StepLab& lab_;
   const TimeBudget budget_;
+  const record::Trace* const trace_;
   double limit_ = 0;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace
 
-void try_on_step(Finding& finding, replay::StepLab& lab, const TimeBudget& budget) {
-  Trials(finding, lab, budget).run();
+void try_on_step(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace) {
+  Trials(finding, lab, budget, trace).run();
 }
 
 }  // namespace finitude::explain

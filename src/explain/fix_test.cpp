@@ -21,6 +21,9 @@ class TableStep : public replay::StepLab {
   double seconds = 0.001;
   int same = 3;
   replay::GuiltyRows rows;
+  replay::FillTrial fill;
+  StepTrial earlier;
+  std::vector<double> shares;
   std::vector<StepTrial> answers;
   std::vector<Edit> asked;
 
@@ -35,6 +38,11 @@ class TableStep : public replay::StepLab {
   }
   StepTrial deterministic() override { return {}; }
   replay::GuiltyRows guilty_rows(const std::vector<std::int64_t>&, double) override { return rows; }
+  replay::FillTrial filled(double) override { return fill; }
+  StepTrial after_share_of_update(double share) override {
+    shares.push_back(share);
+    return earlier;
+  }
   int again(int) override { return same; }
 };
 
@@ -135,6 +143,44 @@ TEST(Fix, SamplesThatAreNotAllKnownOrNotGuiltyAloneAreNotNamed) {
     try_on_step(finding, step, {});
     EXPECT_TRUE(finding.guilty.empty()) << kind;
   }
+}
+
+TEST(Fix, EarlierWeightsAreToldAndJudgeNothing) {
+  Finding finding = with_edits(0);
+  TableStep step;
+  step.earlier = ran({"loss"});
+  try_on_step(finding, step, {});
+  EXPECT_EQ(step.shares, (std::vector<double>{0, 0.1}));
+  ASSERT_GE(finding.experiments.size(), 2u);
+  const Experiment& last = finding.experiments.back();
+  EXPECT_EQ(last.name, "whole step, the last update 10 times smaller");
+  EXPECT_EQ(last.outcome, "not finite: loss");
+  EXPECT_FALSE(last.predicted);
+}
+
+TEST(Fix, WhyEarlierWeightsAreNotKnownIsToldWhereTheyMatter) {
+  for (const std::string cause : {"log-of-zero", "overflow"}) {
+    Finding finding = with_edits(0);
+    finding.cause_class = cause;
+    TableStep step;
+    step.earlier.why_not = "nobody knows";
+    try_on_step(finding, step, {});
+    const auto told = std::count_if(finding.experiments.begin(), finding.experiments.end(),
+                                    [](const Experiment& e) { return e.outcome == "not tried: nobody knows"; });
+    EXPECT_EQ(told, cause == "overflow" ? 1 : 0) << cause;
+    EXPECT_EQ(step.shares.size(), 1u);
+  }
+}
+
+TEST(Fix, MemoryThatNobodyWroteComesFirst) {
+  Finding finding = with_edits(1);
+  TableStep step;
+  step.fill = {ran(), ran({"loss"}), 0, "aten::empty", 4};
+  step.answers = {ran()};
+  try_on_step(finding, step, {});
+  EXPECT_EQ(finding.cause_class, "uninitialised-memory");
+  EXPECT_TRUE(finding.fix_tried.empty());  // the edits were those of another cause
+  for (const Edit& edit : step.asked) EXPECT_EQ(edit.kind, Edit::Kind::kCompute);
 }
 
 TEST(Fix, ARuleNamesEditsOfAllCallsOfItsLine) {

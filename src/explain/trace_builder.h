@@ -156,7 +156,7 @@ class TraceBuilder {
   std::uint32_t ends_ = 0;
 };
 
-// Answers by what a variant changes: "float64", "float32", "clamp", "replace", "scale", "rows", "again".
+// Answers by what a variant changes: "float64", "float32", "clamp", "replace", "scale", "rows", "parts", "again".
 class TableLab : public Lab {
  public:
   std::map<std::string, std::vector<double>> answers;
@@ -169,6 +169,7 @@ class TableLab : public Lab {
                             : !variant.replace_arg.empty() ? "replace"
                             : !variant.scale_arg.empty()   ? "scale"
                             : !variant.drop_rows.empty()   ? "rows"
+                            : variant.by_parts             ? "parts"
                                                            : "again";
     Trial trial;
     const auto found = answers.find(key);

@@ -74,6 +74,7 @@ void TapeRecorder::exchange(const at::RecordFunction& fn) {
       if (!tensor.defined() || !view_of(*tensor.unsafeGetTensorImpl(), &view) || view.storage == nullptr) return;
       TapeUse use;
       use.storage = see(*const_cast<c10::StorageImpl*>(view.storage));
+      known_[use.storage].allocation = record::kNone;  // another process writes it
       write(use, false);
       known_[use.storage].state = Known::kFresh;
       known_[use.storage].filled = 0;
@@ -95,7 +96,22 @@ void TapeRecorder::fill(capture::StorageId id) {
     out.var(id);
     out.var(0);
     out.text({static_cast<const char*>(data), size_bytes});
+    // The same bytes again may be written as well. Whoever has it as a NumPy array has locked its size.
+    const bool unwritten = known.allocation != record::kNone && sum == known.handed_out && known.held->resizable();
+    out.var(unwritten ? std::uint64_t{known.allocation} + 1 : 0);
     ++events_;
+  }
+  known.held.reset();
+}
+
+// What torch.tensor and numpy write into it is seen by nobody; that it changed is.
+void TapeRecorder::handed_out(capture::StorageId id, record::OpId by) {
+  Known& known = known_[id];
+  known.allocation = record::kNone;
+  if (by == record::kNone || !hold(id)) return;
+  if (known.held->device_type() == c10::DeviceType::CPU && known.held->nbytes() != 0) {
+    known.handed_out = base::checksum(known.held->data_ptr().get(), known.held->nbytes(), 1);
+    known.allocation = by;
   }
   known.held.reset();
 }

@@ -32,6 +32,7 @@ TapeOp tape_op(const at::RecordFunction& fn) {
   op.name = info.name;
   op.may_view = info.may_view;
   op.allocates = info.allocates;
+  op.from_host = info.from_host;
   op.random = info.random;
   op.writes = info.writes;
   op.overwrites = info.overwrites;

@@ -13,6 +13,7 @@ struct TapeOp {
   bool transparent = false;          // not on the tape: what is called inside of it is
   bool may_view = false;             // reads nothing where its results lie in its arguments
   bool allocates = false;            // its result holds whatever was there
+  bool from_host = false;            // hands over memory that host code filled (torch.tensor)
   bool exchanges = false;            // with other processes; what it writes is known when it is read
   bool random = false;               // draws from the default generator where it is given none
   std::uint64_t writes = 0;          // bit i: argument i is written

@@ -47,6 +47,7 @@ struct TapeRecorder::Op : TapeOp {
 struct TapeRecorder::Context : at::ObserverContext {
   bool is_node = false;
   std::uint64_t generation = 0, number = 0;
+  record::OpId traced = record::kNone;
   const Op* op = nullptr;
   c10::SmallVector<TapeUse, 4> uses;
   c10::SmallVector<std::int64_t, 1> drawn;  // generators that it may draw from
@@ -222,6 +223,7 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
   if (op.random && context->drawn.empty()) context->drawn.push_back(0);
   for (const std::int64_t number : context->drawn) random_before(number);
   for (const TapeUse& use : context->uses) {
+    if (op.from_host) known_[use.storage].allocation = record::kNone;
     if (use.arg < 64 && ((op.writes >> use.arg) & 1) != 0) {
       if (op.allocates && known_[use.storage].state == Known::kFresh)
         continue;  // resize_: still whatever was there
@@ -248,7 +250,7 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
   event.u8(at::GradMode::is_enabled());
   event.var(where.place == capture::kNoPlace ? 0 : std::uint64_t{where.place} + 1);
   event.u8(where.of_backward);
-  const record::OpId traced = Tracer::open_op();
+  const record::OpId traced = context->traced = Tracer::open_op();
   event.var(traced == record::kNone ? 0 : std::uint64_t{traced} + 1);
   event.raw(written.data(), written.size());
   open_ops.push_back({context->number, autocast_ahead()});
@@ -286,7 +288,10 @@ void TapeRecorder::end_op(const at::RecordFunction& fn, Context* context) {
       // A hook may have taken it for an input before the call came back.
       const bool early =
           raw_.storages[use.storage].first_seen > context->number && !given && known.state != Known::kMade;
-      if (use.storage >= before || early) known.state = op.allocates ? Known::kFresh : Known::kMade;
+      if (use.storage >= before || early) {
+        known.state = op.allocates ? Known::kFresh : Known::kMade;
+        if (op.allocates) handed_out(use.storage, context->traced);
+      }
     }
     if (op.may_view && !only_views) {
       for (const TapeUse& use : context->uses) {

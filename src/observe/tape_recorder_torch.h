@@ -61,6 +61,8 @@ class TapeRecorder {
     bool copied = false;
     std::int64_t begin = 0, end = 0;  // of an input: what is read of it
     std::uint64_t filled = 0;         // checksum of a kFresh one when it was read last
+    std::uint64_t handed_out = 0;     // the same when its allocation came back: nobody wrote it since where they are equal
+    record::OpId allocation = record::kNone;  // the op of the trace that handed a kFresh one out
   };
   struct Context;
   TapeRecorder() = default;
@@ -77,6 +79,7 @@ class TapeRecorder {
   void read(const TapeUse& use);
   void write(const TapeUse& use, bool overwrites_all);
   void fill(capture::StorageId id);
+  void handed_out(capture::StorageId id, record::OpId by);
   void exchange(const at::RecordFunction& fn);
   void copy_input(capture::StorageId id, std::int64_t begin, std::int64_t end);
   bool hold(capture::StorageId id);

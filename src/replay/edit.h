@@ -55,6 +55,14 @@ struct GuiltyRows {
   int replays = 0;
 };
 
+// The step with memory that it read before anything was written to it, filled with other values.
+struct FillTrial {
+  StepTrial zeros, nans;              // nothing of it ran: the step reads no such memory
+  record::OpId made = record::kNone;  // the call of the trace that handed it out, the first that makes a difference alone
+  std::string op;                     // its name
+  std::uint64_t bytes = 0;
+};
+
 // Runs the whole captured step again. The live half implements it on torch; tests with tables.
 class StepLab {
  public:
@@ -68,6 +76,11 @@ class StepLab {
   virtual StepTrial deterministic() = 0;
   // spare: rows that are known to be bad. Takes no longer than `seconds`, but for one replay.
   virtual GuiltyRows guilty_rows(const std::vector<std::int64_t>& spare, double seconds) = 0;
+  // Takes no longer than `seconds`, but for two replays.
+  virtual FillTrial filled(double seconds) = 0;
+  // On the weights that the last update of the optimizer would have led to, had it been `share` of what it was: 0 takes it
+  // back. Does not run, and says why, where what the optimizer keeps does not tell that update.
+  virtual StepTrial after_share_of_update(double share) = 0;
   // Unchanged, so many times more: in how many of them did all results have the bits that were recorded?
   virtual int again(int times) = 0;
 };

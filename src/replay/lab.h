@@ -19,6 +19,7 @@ struct Variant {
   std::string scale_arg; double scale = 1;     // arg * scale
   std::vector<std::int64_t> drop_rows;         // rows (dimension 0) left out of every tensor that has that many rows
   bool again = false;                          // unchanged: does it do the same?
+  bool by_parts = false;                       // by plain operators in the place of the fused one; does not run where none are known
 };
 
 struct Trial {

@@ -6,6 +6,7 @@
 
 #include "replay/edit_sites_torch.h"
 #include "replay/edited_step_torch.h"
+#include "replay/fill_unwritten_torch.h"
 #include "replay/guilty_rows.h"
 #include "replay/kept_values_torch.h"
 
@@ -76,14 +77,19 @@ StepTrial TorchStepLab::deterministic() {
   trial.seconds = clock.seconds();
   trial.why_not = reason_of(played);
   trial.ran = trial.why_not.empty();
-  for (const PlayedOutcome& o : played.outcomes) {
-    if (!o.got_flaws.finite()) trial.bad.push_back(o.kind == "loss" ? o.kind : o.kind + " of " + o.name);
-  }
+  trial.bad = played.bad();
   return trial;
 }
 
 GuiltyRows TorchStepLab::guilty_rows(const std::vector<std::int64_t>& spare, double seconds) {
   return find_guilty_rows(tape_, spare, seconds);
+}
+
+FillTrial TorchStepLab::filled(double seconds) { return fill_unwritten(tape_, seconds); }
+
+StepTrial TorchStepLab::after_share_of_update(double share) {
+  if (!last_update_) last_update_ = find_update_ ? find_update_() : LastUpdate{{}, "the optimizer is not known"};
+  return play_on_earlier_weights(tape_, *last_update_, share);
 }
 
 int TorchStepLab::again(int times) {

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "capture/tape.h"
 #include "record/trace.h"
+#include "replay/earlier_weights_torch.h"
 #include "replay/edit.h"
 #include "replay/tape_player.h"
 
@@ -16,18 +19,23 @@ namespace finitude::replay {
 // tape nor trace is changed, and both outlive this. The trace is the one that was taken along with the tape.
 class TorchStepLab : public StepLab {
  public:
-  TorchStepLab(const capture::Tape& tape, const record::Trace& trace) : tape_(tape), trace_(trace) {}
+  // find_update: asked at most once, with the step's weights in place; null: nothing is known of the optimizer.
+  TorchStepLab(const capture::Tape& tape, const record::Trace& trace, FindLastUpdate find_update = {})
+      : tape_(tape), trace_(trace), find_update_(std::move(find_update)) {}
   std::string faithful() override;
   double step_seconds() const override { return step_seconds_; }
   StepTrial run(const Edit& edit) override;
   StepTrial deterministic() override;
   GuiltyRows guilty_rows(const std::vector<std::int64_t>& spare, double seconds) override;
+  FillTrial filled(double seconds) override;
+  StepTrial after_share_of_update(double share) override;
   int again(int times) override;
 
  private:
-
   const capture::Tape& tape_;
   const record::Trace& trace_;
+  const FindLastUpdate find_update_;
+  std::optional<LastUpdate> last_update_;
   double step_seconds_ = 0;
 };
 

@@ -62,8 +62,8 @@ void check_inside(const TensorRef& ref, std::size_t item, std::size_t storage_by
 
 }  // namespace
 
-TapeMemory::TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype)
-    : tape_(tape), storages_(tape.storages.size()), last_used_(tape.entries.size()) {
+TapeMemory::TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype, PlayObserver* observer)
+    : tape_(tape), observer_(observer), storages_(tape.storages.size()), last_used_(tape.entries.size()) {
   if (dtype) retype_.emplace(tape, *dtype);
   constexpr std::size_t kNever = static_cast<std::size_t>(-1);
   std::vector<std::size_t> last(tape.storages.size(), kNever);
@@ -95,6 +95,7 @@ c10::Storage& TapeMemory::storage(StorageId id) {
     TORCH_CHECK(!has_bytes || known.bytes.size() == known.size_bytes, "the content of an input is not there");
     slot = new_storage(known.size_bytes, known.misaligned, has_bytes ? known.bytes.data() : nullptr);
     if (retype_ && retype_->converts(id)) slot = retype_->converted(id, slot);
+    if (has_bytes && !retype_ && observer_ != nullptr) observer_->given(id, slot);
   }
   return slot;
 }
@@ -223,13 +224,18 @@ c10::IValue TapeMemory::argument_of(const Value& value, const c10::TypePtr& type
   return list;
 }
 
-void TapeMemory::fill(StorageId id, std::uint64_t offset, const std::string& bytes) {
+void TapeMemory::fill(std::size_t index) {
+  const capture::Entry& entry = tape_.entries[index];
+  const StorageId id = entry.number;
+  const std::uint64_t offset = entry.offset;
+  const std::string& bytes = entry.bytes;
   c10::Storage& into = storage(id);
   if (retype_ && retype_->converts(id)) return retype_->fill(id, into, offset, bytes);
   TORCH_CHECK(offset <= into.nbytes() && bytes.size() <= into.nbytes() - offset,
               "the tape writes outside its memory");
   if (!bytes.empty())
     std::memcpy(static_cast<char*>(into.mutable_data()) + offset, bytes.data(), bytes.size());
+  if (!retype_ && observer_ != nullptr) observer_->filled(index, into);
 }
 
 std::string TapeMemory::bind_dense(const TensorRef& ref, const at::Tensor& t) {

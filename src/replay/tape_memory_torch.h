@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "capture/tape.h"
+#include "replay/tape_observer_torch.h"
 #include "replay/tape_retype_torch.h"
 
 namespace finitude::replay {
@@ -18,13 +19,14 @@ namespace finitude::replay {
 class TapeMemory {
  public:
   // dtype: the floating dtype that everything is computed in; nothing: each as it was.
-  TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype);
+  // observer: is told of content, and may be null.
+  TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype, PlayObserver* observer);
 
   // Throw c10::Error where the tape asks for what cannot be.
   c10::IValue argument(const capture::Value& value, const c10::Argument& argument,
                        const std::vector<at::Generator>& generators);
   at::Tensor tensor(const capture::Value& value);
-  void fill(capture::StorageId id, std::uint64_t offset, const std::string& bytes);
+  void fill(std::size_t index);  // what that entry fills
   // What a call gave back becomes the memory that it was on the tape. The reason where it is not of that
   // form.
   std::string bind(const capture::Value& value, const c10::IValue& result);
@@ -49,6 +51,7 @@ class TapeMemory {
   std::string bind_dense(const capture::TensorRef& ref, const at::Tensor& tensor);
 
   const capture::Tape& tape_;
+  PlayObserver* const observer_;
   std::optional<Retype> retype_;
   bool as_recorded_ = false;
   std::vector<c10::Storage> storages_;

@@ -4,8 +4,12 @@
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
 
+#include <c10/core/Storage.h>
+
 #include <cstddef>
 #include <vector>
+
+#include "capture/tape.h"
 
 namespace finitude::replay {
 
@@ -28,6 +32,10 @@ class PlayObserver {
   virtual void before(const PlayedCall&) {}
   // False: the replay ends here.
   virtual bool after(const PlayedCall&) { return true; }
+  // Memory has got its content, and none of it was read so far: an input, or what entry `index` (kFill) wrote. May be
+  // overwritten. Not where the tape is played in another dtype.
+  virtual void given(capture::StorageId, c10::Storage&) {}
+  virtual void filled(std::size_t /*index*/, c10::Storage&) {}
   // What the step came to; `index` counts Tape::outcomes.
   virtual void outcome(std::size_t /*index*/, const at::Tensor&) {}
 };

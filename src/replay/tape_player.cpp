@@ -9,4 +9,13 @@ bool Played::identical() const {
          std::all_of(outcomes.begin(), outcomes.end(), [](const PlayedOutcome& o) { return o.same(); });
 }
 
+std::vector<std::string> Played::bad() const {
+  std::vector<std::string> found;
+  for (const PlayedOutcome& o : outcomes) {
+    if (o.kind == "buffer" ? o.got_flaws.nan == 0 : o.got_flaws.finite()) continue;
+    found.push_back(o.kind == "loss" ? o.kind : o.kind + " of " + o.name);
+  }
+  return found;
+}
+
 }  // namespace finitude::replay

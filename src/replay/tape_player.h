@@ -41,6 +41,8 @@ struct Played {
 
   // The same step: it ran, and every outcome has the bits it had.
   bool identical() const;
+  // What is not finite of what it came to: "loss", "gradient of head.weight". A buffer may hold an infinity on purpose.
+  std::vector<std::string> bad() const;
 };
 
 // Calls only operators of the dispatcher, below autograd. Never throws. The generators and settings of this

@@ -64,7 +64,7 @@ class Player {
         options_(options),
         observer_(observer),
         dtype_(dtype_named(options.dtype)),
-        memory_(tape, dtype_) {}
+        memory_(tape, dtype_, observer) {}
 
   Played run() {
     find_operators();
@@ -136,7 +136,7 @@ class Player {
   std::string entry(std::size_t index) {
     const Entry& e = tape_.entries[index];
     if (e.kind == Entry::kFill) {
-      memory_.fill(e.number, e.offset, e.bytes);
+      memory_.fill(index);
       return "";
     }
     if (e.kind == Entry::kRandom) {

@@ -37,7 +37,7 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
       finding.rows = located.births[0].rows;
       explain::TimeBudget budget;
       budget.most = options.seconds;
-      explain::try_on_step(finding, *step, budget);
+      explain::try_on_step(finding, *step, budget, &trace);
       if (!finding.guilty.empty() && !rows_are_samples(trace, located.births[0], finding.batch_rows))
         located.births[0].rows = finding.guilty;
     }

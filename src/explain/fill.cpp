@@ -1,0 +1,58 @@
+#include "explain/fill.h"
+
+#include <algorithm>
+#include <string>
+
+#include "explain/evidence.h"
+
+namespace finitude::explain {
+namespace {
+
+constexpr const char* kClass = "uninitialised-memory";
+
+// The frame that called for it: of the call, or of the one that it is a part of.
+const record::Frame* line_of(const record::Trace& trace, record::OpId id) {
+  for (int depth = 0; id < trace.ops.size() && depth < 16; ++depth, id = trace.ops[id].parent) {
+    const std::uint32_t stack = trace.ops[id].stack;
+    if (stack < trace.stacks.size() && !trace.stacks[stack].frames.empty()) return &trace.stacks[stack].frames.front();
+  }
+  return nullptr;
+}
+
+void blame(Finding& finding, const replay::FillTrial& trial, const record::Trace* trace) {
+  if (finding.cause_class != kClass) {
+    // What was predicted of another cause says nothing of this one.
+    for (Experiment& e : finding.experiments) e.predicted = e.confirms = false;
+    finding.cause_class = kClass;
+    finding.text = trial.op + " hands out memory with whatever it held before, and it is read before anything is written; with zeros there "
+                   "the step is finite";
+    finding.fix_text = "initialise it (torch.zeros, nn.init, copy_) before the first read";
+    finding.fix_file.clear();
+    finding.fix_line = 0;
+    finding.edits.clear();  // they mend what the content went through
+    if (const record::Frame* frame = trace != nullptr ? line_of(*trace, trial.made) : nullptr) {
+      finding.fix_file = frame->file;
+      finding.fix_line = frame->line;
+    }
+  }
+  finding.confidence = trial.nans.ran ? "proven" : "likely";  // one experiment is no proof
+}
+
+}  // namespace
+
+void judge_fill(Finding& finding, const replay::FillTrial& trial, const record::Trace* trace) {
+  const bool decides = trial.zeros.ran && trial.zeros.bad.empty() && !(trial.nans.ran && trial.nans.bad.empty());
+  if (decides) blame(finding, trial, trace);
+  const std::string memory = "whole step, " + counted(trial.bytes, "byte") + " of " + trial.op + " that nobody had written filled with ";
+  const auto add = [&](const char* what, const replay::StepTrial& one) {
+    if (!one.ran) return;
+    std::string outcome = one.bad.empty() ? "loss and gradients finite" : "not finite: " + one.bad.front();
+    if (one.bad.size() > 1) outcome += " and " + std::to_string(one.bad.size() - 1) + " more";
+    if (!one.difference.empty()) outcome += ", " + one.difference;
+    finding.experiments.push_back({memory + what, std::move(outcome), decides, decides});
+  };
+  add("0", trial.zeros);
+  add("NaN", trial.nans);
+}
+
+}  // namespace finitude::explain
