@@ -5,7 +5,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
 apt_demo=(g++ cmake ninja-build libhwy-dev nlohmann-json3-dev)
-apt_test=(ccache libcli11-dev libgtest-dev libgmock-dev librapidcheck-dev)
+apt_test=(libcli11-dev libgtest-dev libgmock-dev librapidcheck-dev)
 apt_bench=(libbenchmark-dev)
 apt_neon=(g++-12-aarch64-linux-gnu qemu-user)
 apt_fuzz=(clang-16 libclang-rt-16-dev)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every test: set-up, the C++ core, the core under ASan+UBSan, the threaded parts under TSan, then pytest by label.
+# Every test: set-up, the C++ core under ASan+UBSan, its kernels and what threads share as they are released and under TSan, the
+# extension, the C++ API, then pytest by label.
 # A step that fails does not keep the later ones from running; the last line counts what the test programs reported.
 step_total=14
 . "$(dirname "${BASH_SOURCE[0]}")/build.sh"
@@ -60,8 +61,8 @@ started=$SECONDS
 rm -rf "$results"
 mkdir -p "$results"
 setup test || exit 1
-native_suite core "C++ core"
 native_suite asan "C++ core under ASan and UBSan"
+native_suite kernels "kernels and ring as released"
 native_suite tsan "ring and event sink under TSan"
 if step "extension" build_extension; then
   attempt ctest-cpp "C++ API" run_cpp

@@ -59,11 +59,12 @@ EventSink::Token EventSink::begin(BeginOp&& begun) {
   }
   const auto id = static_cast<OpId>(trace_.ops.size());
   Op& op = begun.op;
-  // What a thread is inside of may have begun in a trace that is gone by now.
+  // What a thread is inside of, and where it is, may have been told to a trace that is gone by now.
   const bool same = begun.generation == generation_.load(std::memory_order_relaxed);
   for (OpId* outer : {&op.parent, &op.node}) {
     if (!same || *outer >= id) *outer = kNone;
   }
+  if (!same || op.stack >= trace_.stacks.size()) op.stack = kNone;
   if (op.stack == kNone && op.parent != kNone && !trace_.ops[op.parent].is_node) op.stack = trace_.ops[op.parent].stack;
   op.inputs.reserve(begun.inputs.size());
   for (SeenTensor& seen : begun.inputs) op.inputs.push_back(placed(std::move(seen)));

@@ -28,7 +28,7 @@ using NodeKey = std::uint64_t;
 
 struct BeginOp {
   Op op;                            // without inputs and outputs
-  std::uint64_t generation = 0;     // of the trace that op.parent and op.node belong to
+  std::uint64_t generation = 0;     // of the trace that op.parent, op.node and op.stack belong to
   std::vector<SeenTensor> inputs;
   std::optional<NodeKey> of_node;   // looked up: op.forward becomes the op that made this node
   std::optional<NodeKey> makes;     // this op will have made that node

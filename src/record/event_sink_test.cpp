@@ -292,6 +292,17 @@ void check(const Trace& trace) {
   EXPECT_TRUE(from_jsonl(to_jsonl(trace), &again, &error)) << error;
 }
 
+TEST(EventSink, AStackOfATraceThatIsGoneIsNoneOfTheNext) {
+  EventSink sink({}, {});
+  sink.start();
+  BeginOp late = op(sink, "late");
+  late.op.stack = sink.stack({{{"/a.py", 1, "f"}}, "", ""});
+  sink.take();
+  sink.stack({{{"/b.py", 2, "f"}}, "", ""});
+  sink.begin(std::move(late));
+  EXPECT_EQ(sink.take().ops.at(0).stack, kNone);
+}
+
 TEST(EventSink, ThreadsAppendInOneGlobalOrder) {
   constexpr int kThreads = 4, kRounds = 400;
   std::vector<Held> memory(64);

@@ -53,7 +53,7 @@ foreach(file ${train} ${work}/build/inspect ${prefix}/lib/libfinitude_core.so ${
   if(needs_out MATCHES "libpython|torch_python|not found")
     message(SEND_ERROR "${file} needs\n${needs_out}")
   endif()
-  if(file MATCHES "inspect|_core" AND needs_out MATCHES "torch|c10")
+  if(file MATCHES "inspect|_core" AND needs_out MATCHES "libtorch|libc10")
     message(SEND_ERROR "${file} needs\n${needs_out}")
   endif()
 endforeach()
