@@ -69,8 +69,9 @@ target_link_libraries(finitude_live PRIVATE Python::Module)
 target_precompile_headers(finitude_player PRIVATE ${PROJECT_SOURCE_DIR}/cmake/torch_pch.h)
 target_precompile_headers(finitude_live REUSE_FROM finitude_player)
 target_precompile_headers(_native REUSE_FROM finitude_player)
-# Knows nothing of Python. Without the precompiled header, so that ccache keeps it.
+# Knows nothing of Python. The headers of torch's C++ API are read once, where all of it is compiled together.
 add_library(finitude_recorder OBJECT EXCLUDE_FROM_ALL ${recorder_sources})
+set_target_properties(finitude_recorder PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
 target_link_libraries(finitude_recorder PRIVATE finitude_core finitude_torch_headers finitude_options)
 target_compile_options(finitude_recorder PRIVATE ${torch_options})
 target_compile_definitions(finitude_recorder PRIVATE FINITUDE_VERSION="${PROJECT_VERSION}")

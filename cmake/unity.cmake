@@ -1,0 +1,27 @@
+# FINITUDE_UNITY=ON compiles the sources of a folder together, some at a time: most of what a compiler does under sanitizers is the
+# headers again. Names in an anonymous namespace meet those of the neighbours then; files whose names do are compiled alone.
+option(FINITUDE_UNITY "Compile several sources of a folder at once: quicker from scratch, slower after a change" OFF)
+set(FINITUDE_ALONE
+  sense/kernels.cpp  # includes itself, once for each instruction set
+  capture/link.cpp compare/trace_run.cpp explain/fix_test.cpp explain/rules/learning_rate.cpp explain/rules/negative_domain.cpp
+  show/mutation_test.cpp show/problem.cpp
+  show/terminal.cpp)
+
+function(finitude_unity target)
+  if(NOT FINITUDE_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  foreach(source ${sources})
+    file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR}/src ${source})
+    if(NOT source MATCHES "\\.cpp$" OR path IN_LIST FINITUDE_ALONE)
+      continue()
+    endif()
+    get_filename_component(folder ${path} DIRECTORY)
+    string(REPLACE "/" "_" folder ${folder})
+    math(EXPR count_${folder} "${count_${folder}} + 1")
+    math(EXPR part "${count_${folder}} / 8")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${part})
+  endforeach()
+endfunction()
