@@ -60,7 +60,8 @@ def told(result):
     from finitude.selftest import command
 
     said = "; ".join(f"{what}: put in {put}, found {found}" for what, (put, found) in result["differences"].items())
-    return f"{result['value']}, {command.in_words(result['place'])}: {result['verdict']}{' (' + said + ')' if said else ''}{' ' + result['words']}"
+    text = f"{result['value']}, {command.in_words(result['place'])}: {result['verdict']}{' (' + said + ')' if said else ''} {result['words']}"
+    return text.replace(f"{PROGRAMS[0].parent}/", "").rstrip()
 
 
 def row(name, results, harmless, offered):
