@@ -96,7 +96,7 @@ if(FINITUDE_TORCH AND GTest_FOUND)
     GTest::gtest_main GTest::gmock)
   target_include_directories(finitude_api_test PRIVATE ${PROJECT_SOURCE_DIR}/src)  # for what the tests share
   target_compile_options(finitude_api_test PRIVATE -O1 -Wno-attributes -Wno-sign-compare)
-  set_target_properties(finitude_api_test PROPERTIES BUILD_RPATH ${TORCH_DIR}/lib UNITY_BUILD ON)
+  set_target_properties(finitude_api_test PROPERTIES BUILD_RPATH ${TORCH_DIR}/lib UNITY_BUILD ${FINITUDE_API_AT_ONCE})
   add_custom_target(finitude_cpp_tests DEPENDS finitude_cpp finitude_api_test)
   add_test(NAME Cpp.api COMMAND finitude_api_test)
   add_test(NAME Cpp.example COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -DSOURCE=${PROJECT_SOURCE_DIR}
