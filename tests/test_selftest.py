@@ -80,6 +80,16 @@ def test_other_phases(tmp_path, phase, words):
     assert (done.code, told["found"]) == (0, 1), done.told()
 
 
+def test_a_gradient_that_turns_bad_after_the_gate_has_looked(tmp_path):
+    """Seen in what the optimizer writes; where that gradient came from is before the step."""
+    clip = "torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)"
+    text = PROGRAM.replace("opt.step()", clip + "\n    opt.step()")
+    done = selftest(tmp_path, "--phase", "forward", "--op", "mul_", "--places", "1", "--json", text=text)
+    told = json.loads(done.out)
+    assert (done.code, told["found"]) == (0, 1), done.told()
+    assert clip in told["results"][0]["alarm"]["births"][0]["source"]
+
+
 @pytest.mark.slow
 def test_a_batch_of_a_loader(tmp_path):
     text = PROGRAM.replace("for step in range(8):\n    x = torch.randn(6, 4)\n",

@@ -284,7 +284,10 @@ PyObject* check_after_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   OptimizerEntry* entry = find_entry(args[0]);
   observe::Tracer::thread_phase() = record::Phase::kForward;
   if (entry == nullptr) Py_RETURN_NONE;
-  PyObject* r = wrote_non_finite(*entry) ? call_cold("on_written", args[0]) : Py_NewRef(Py_None);
+  const bool bad = wrote_non_finite(*entry);
+  PyObject* r = bad ? call_cold("on_written", args[0]) : Py_NewRef(Py_None);
+  if (!bad && entry->clears_trace) observe::Tracer::get().clear();
+  entry->clears_trace = false;
   finish_commit(*entry);
   if (r == nullptr) return nullptr;
   Py_DECREF(r);

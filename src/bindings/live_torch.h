@@ -79,6 +79,7 @@ struct OptimizerEntry : WindowState {
   int in_step = 0;
   bool is_inner = false;            // stepped by another optimizer, which is judged in its place
   bool veto_now = false, armed_post = false, armed_restore = false;
+  bool clears_trace = false;  // the hook after this step does, when it finds nothing bad
   // A step that was given a closure, of a class outside torch.optim: under way; to be left by the exception that the
   // closure raises; and the largest gradient of its first evaluation.
   bool closure_open = false, is_leaving = false;

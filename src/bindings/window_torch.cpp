@@ -397,11 +397,13 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
     tracer.start(&places());
     if (l.tape_when_armed != 0) observe::TapeRecorder::get().start(l.tape_when_armed, &places());
   }
-  if (l.trace_level && tracer.on() && !second_run_under_way()) tracer.clear();  // a healthy window's trace is not kept
   const bool armed = tracer.on();
   if (armed && may_hook && entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kOptimizer;
   const bool undoable = may_hook && !second_run_under_way() && prepare_undo(entry);
   if (may_hook && entry.in_torch && (entry.risky || odd || armed || undoable)) arm_post_hook(entry);
+  // A healthy window's trace is not kept; its end is where what the step wrote has been looked at, if anyone does.
+  entry.clears_trace = l.trace_level && armed && entry.armed_post && !second_run_under_way();
+  if (l.trace_level && armed && !entry.clears_trace && !second_run_under_way()) tracer.clear();
   close_window(entry);
   entry.snapshot_pending = undoable;
   if (!undoable) snapshot_window(entry);
