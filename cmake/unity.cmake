@@ -1,11 +1,20 @@
-# FINITUDE_UNITY=ON compiles the sources of a folder together, some at a time: most of what a compiler does under sanitizers is the
-# headers again. Names in an anonymous namespace meet those of the neighbours then; files whose names do are compiled alone.
-option(FINITUDE_UNITY "Compile several sources of a folder at once: quicker from scratch, slower after a change" OFF)
+# FINITUDE_UNITY=ON compiles the sources of a folder together, some at a time: most of what a compiler does with torch's headers, or
+# under sanitizers, is the headers again. So are wheels built, which are built once; `cmake --preset dev` compiles each by itself.
+# Names in an anonymous namespace meet those of the neighbours then; files whose names do are compiled alone.
+set(by_default OFF)
+if(SKBUILD)
+  set(by_default ON)
+endif()
+option(FINITUDE_UNITY "Compile several sources of a folder at once: quicker from scratch, slower after a change" ${by_default})
+unset(by_default)
 set(FINITUDE_ALONE
   sense/kernels.cpp  # includes itself, once for each instruction set
   capture/link.cpp compare/trace_run.cpp explain/fix_test.cpp explain/rules/learning_rate.cpp explain/rules/negative_domain.cpp
   show/mutation_test.cpp show/problem.cpp
-  show/terminal.cpp)
+  show/terminal.cpp
+  observe/tape_recorder_torch.cpp
+  bindings/compare_torch.cpp bindings/frames_memory.cpp bindings/hand_torch.cpp bindings/live_torch.cpp bindings/loader_torch.cpp bindings/meter.cpp
+  bindings/rewind_torch.cpp bindings/shared_torch.cpp bindings/stack_torch.cpp)
 
 function(finitude_unity target)
   if(NOT FINITUDE_UNITY)
@@ -14,8 +23,11 @@ function(finitude_unity target)
   get_target_property(sources ${target} SOURCES)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   foreach(source ${sources})
+    if(NOT source MATCHES "\\.cpp$")
+      continue()
+    endif()
     file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR}/src ${source})
-    if(NOT source MATCHES "\\.cpp$" OR path IN_LIST FINITUDE_ALONE)
+    if(path IN_LIST FINITUDE_ALONE)
       continue()
     endif()
     get_filename_component(folder ${path} DIRECTORY)

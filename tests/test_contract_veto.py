@@ -5,7 +5,7 @@ never given the bad batch. What both print after every iteration are digests of 
 """
 
 import pytest
-from helpers import TRAINING, run
+from helpers import TRAINING, run, training
 
 SCRIPT = TRAINING + """
 import hashlib, os, sys
@@ -122,6 +122,37 @@ def test_schedules_are_held(tmp_path, schedule, level):
 @pytest.mark.parametrize("level", ["gate", "trace"])
 def test_averaged_weights_are_held(tmp_path, level):
     compare(tmp_path, "--level", level, compared=("average",))
+
+
+PER_EPOCH = """
+other = nn.Linear(4, 2)
+opt, beside = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(other.parameters(), lr=0.1)
+each, once = torch.optim.lr_scheduler.LambdaLR(opt, lambda n: 0.99 ** n), torch.optim.lr_scheduler.StepLR(opt, 1, 0.5)
+average = torch.optim.swa_utils.AveragedModel(model)
+for epoch in range(3):
+    for i, x in enumerate(batches):
+        bad = epoch > 0 and i >= {first}
+        opt.zero_grad()
+        (loss_of(x) * (NAN if bad else 1.0)).backward()
+        opt.step()
+        each.step()
+        if {second}:
+            beside.zero_grad(); other(x).pow(2).mean().backward(); beside.step()
+    once.step()
+    average.update_parameters(model)
+    print(epoch, each.last_epoch, once.last_epoch, int(average.n_averaged), finite())
+"""
+
+
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("level", ["gate", "trace"])
+@pytest.mark.parametrize("first", [5, 3])
+def test_what_moves_once_in_an_epoch_moves_also_where_the_epoch_ends_with_a_skipped_step(tmp_path, level, first, second):
+    got = training(tmp_path, PER_EPOCH.format(first=first, second=second), "--on-alarm", "skip", "--level", level)
+    left_out = len(range(first, 6))
+    moved = [6, 12 - left_out, 18 - 2 * left_out]
+    assert got.out == "".join(f"{n} {moved[n]} {n + 1} {n + 1} True\n" for n in range(3)), got.told()
+    assert len(got.alarms) == 2 * left_out
 
 
 @pytest.mark.parametrize("level", ["gate", "trace"])

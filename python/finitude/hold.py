@@ -10,6 +10,24 @@ import torch
 from . import _native, discover
 
 
+def _moving(optimizers):
+    for scheduler in discover.schedulers(optimizers):
+        yield scheduler, "step"
+    for averaged in discover.averaged_models():
+        yield averaged, "update_parameters"
+
+
+def _moves_each_step(target, applied):
+    """By how often it has moved in so many steps; one that comes from a checkpoint has moved more often than this run tells."""
+    moved = getattr(target, "n_averaged", None)
+    if moved is None:
+        moved = getattr(target, "last_epoch", None)
+    try:
+        return 2 * int(moved) >= applied
+    except (TypeError, ValueError, RuntimeError):
+        return True
+
+
 class Holds:
     def __init__(self):
         self._held = {}        # (id(object), method name) -> object
@@ -17,13 +35,25 @@ class Holds:
         self._dropped = set()  # keys of `_held` that were called meanwhile
         self._own = ()         # ids of the parameters whose next backward lets go of everything
         self._is_once = False  # a backward of somebody else's came first: each is held for one more call at most
+        self._of_step = None   # keys of what one step calls, as its second run has shown
+        self._left_out = 0     # steps that were
 
     def hold(self, optimizers):
         """Until `release`: step() of their schedulers and update_parameters() of averaged models do nothing."""
-        for scheduler in discover.schedulers(optimizers):
-            self._hold(scheduler, "step", None)
-        for averaged in discover.averaged_models():
-            self._hold(averaged, "update_parameters", None)
+        for target, name in _moving(optimizers):
+            self._hold(target, name, None)
+
+    def hold_for_step(self, optimizers, step):
+        """For a step that was left out, the `step`-th: only what moves with each step. What moves once in an epoch goes on, also
+        where the epoch ends with this step."""
+        for target, name in _moving(optimizers):
+            key = id(target), name
+            if key in self._of_step if self._of_step is not None else _moves_each_step(target, step - self._left_out):
+                self._hold(target, name, None)
+
+    def second_run_ended(self, whole):
+        """whole: it began where the optimizer's step before had returned, so what it has called is what one step calls."""
+        self._of_step = set(self._dropped) if whole else None
 
     def hold_scaler(self, scaler):
         """A held GradScaler.update keeps scale and growth tracker, and clears the per-optimizer stages, which the next
@@ -60,6 +90,8 @@ class Holds:
 
     def release_at_next_backward(self, optimizers):
         """The next that reaches parameters of theirs: where several losses make one iteration, it is not over before."""
+        self._of_step = None
+        self._left_out += 1
         if self._held:
             self._own = {id(p) for o in optimizers for p in discover.parameters(o)}
             _native.wake_on_backward()

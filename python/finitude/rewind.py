@@ -152,8 +152,9 @@ def end(session, optimizer, pending):
         why = f"the step writes {', '.join(ruined[:3])} in place, and its first run had left it non-finite"
     lost = pending["ledger"].put_back()
     pending["others"].put_back()
+    session.holds.second_run_ended(why is None and (pending["way"] != "jump" or bool(pending["over"])))
     session.holds.release()  # of the optimizers whose steps are applied; the policy holds anew what is this one's
-    session.holds.hold([sharing for o in pending["left_out"] for sharing in discover.sharing(o)])
+    session.holds.hold_for_step([sharing for o in pending["left_out"] for sharing in discover.sharing(o)], alarm["step"])
     if pending["vote"] is not None and (parted := pending["vote"].come_back(why or "")):
         why = parted
     if why is not None:

@@ -348,7 +348,7 @@ class Session:
         if action == "skip":
             _native.put_back(intake.iterates_data())
             held = sinks_of.watched_optimizers() if _native.backward_under_way() else discover.sharing(optimizer)
-            self.holds.hold(held)
+            self.holds.hold_for_step(held, alarm["step"])
             self.holds.hold_scaler(self.scaler)
             self.holds.release_at_next_backward(held)
             return True
