@@ -56,6 +56,7 @@ LOOPS = [
     Row("REINFORCE, episodes of any length", "reinforce", "step 6, loss"),
     Row("meta-learning, inner loop with `create_graph`", "meta_learning", "step 4, loss"),
     Row("`torch.func`: `vmap(grad(...))`, gradients set by hand", "torch_func", "step 5, gradient"),
+    Row("`torch.func` alone: parameters in a dict, `grad_and_value`", "functional_only", "step 5, loss", way="restart", vetoed="no"),
     Row("no optimizer: `autograd.grad`, update under `no_grad`", "no_optimizer", "step 6, loss", way="restart"),
     Row("no optimizer: `p -= lr * p.grad`", "manual_sgd", "step 5, loss", way="restart"),
     Row("no optimizer: the step given by `finitude.step`", "given_step", "step 5, loss", way="closure"),
