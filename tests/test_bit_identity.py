@@ -15,6 +15,7 @@ import warnings
 import pytest
 
 STEPS = 50
+WATCHED = (False, True, "tape")  # True: with --level gate
 KINDS = {}
 
 
@@ -273,13 +274,13 @@ def _train(name, watched, folder):
         import finitude
         from finitude import _native
 
-        watch = finitude.watch(model, optimizer, runs=str(folder / "runs"))
+        watch = finitude.watch(model, optimizer, runs=str(folder / "runs"), level="gate" if watched is True else watched)
     for i in range(steps):
         losses.append(step().detach().clone())
         if i % 10 == 0:
             random.random(), numpy.random.rand()
     if watched:
-        facts = {**_native.counters(), "alarms": len(watch.alarms), "failure": watch.report().get("reason", "")}
+        facts = {**_native.counters(), "alarms": len(watch.alarms), "failure": watch.report().get("reason", ""), "taped": _native.tape_on()}
     result = {
         "losses": [_digest(loss) for loss in losses],
         "weights": {k: _digest(v) for k, v in model.named_parameters()},
@@ -302,7 +303,7 @@ def _serve(folder, names):
     import finitude.api  # noqa: F401
 
     for name in names:
-        for watched in (False, True):
+        for watched in WATCHED:
             pid = os.fork()
             if pid == 0:
                 code = 1
@@ -322,7 +323,7 @@ def _run(folder, names):
                           capture_output=True, text=True, timeout=300)
     found = {}
     for name in names:
-        for watched in (False, True):
+        for watched in WATCHED:
             file = folder / f"{name}-{watched}.json"
             assert file.exists(), f"{name}, watched {watched}: the training did not end well\n{done.stderr}"
             found[name, watched] = json.loads(file.read_text())
@@ -335,11 +336,17 @@ def fast_runs(tmp_path_factory):
 
 
 def _assert_same(name, found):
-    off, on = found[name, False]["state"], found[name, True]["state"]
+    for watched in WATCHED[1:]:
+        _assert_same_as_off(name, found, watched)
+
+
+def _assert_same_as_off(name, found, watched):
+    off, on = found[name, False]["state"], found[name, watched]["state"]
     assert len(set(off["losses"])) > 5, "a training whose loss does not move shows nothing"
     for what, value in off.items():
         assert on[what] == value, f"{name}: {what} differ when watched"
-    facts, steps = found[name, True]["facts"], KINDS[name][1]
+    facts, steps = found[name, watched]["facts"], KINDS[name][1]
+    assert facts["taped"] == (watched == "tape"), facts
     assert facts["on"] and facts["alarms"] == 0 and facts["vetoes"] == 0, facts
     assert facts["steps"] + facts["scaler_skips"] == steps, facts
     if name == "float16_with_a_scaler_that_skips":

@@ -48,7 +48,7 @@ class Finitude:
         """After some steps that took them: does the recorder go on with it, by its rule for what they may cost?"""
         self.refused = self.native.jump_refused()
 
-    def on(self, undo_mb=0, gate_only=False, trace=False, copies=False):
+    def on(self, undo_mb=0, gate_only=False, trace=False, tape=False, copies=False):
         """copies: those for the jump are taken whatever was decided about them."""
         from finitude import rewind
 
@@ -62,6 +62,9 @@ class Finitude:
         if trace:
             self.native.set_trace_level(True)
             self.native.trace_start()
+        if tape:
+            self.native.set_tape_level(2 << 30)
+            self.native.tape_window_begins()
         if hasattr(self.native, "time_piece"):
             self.native.time_piece("frames", None, 2)  # installing made the table of code objects anew
 

@@ -217,6 +217,7 @@ def compare(spec, job, folder):
     warm_up(job, seconds=0)
     finitude.off()
     arms = {"off": arms_of.Off(), "control": arms_of.Off(), "on": arms_of.On(finitude),
+            "tape": arms_of.On(finitude, tape=True),
             "trace": arms_of.Traced(finitude, trace=True), "armed": arms_of.Armed(finitude)}
     missing = {}
     for name, (_, make) in contenders.IN_PROCESS.items():

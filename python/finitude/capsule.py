@@ -34,14 +34,14 @@ def begin(session, generators=None):
         _native.tape_start(limit(session))
 
 
-def stop(session, optimizer, parameters=False, sinks=()):
-    """The step is over: says what a replay has to come to, and what the memory is that it reads."""
+def stop(session, optimizer, parameters=False, sinks=(), raised=False):
+    """The step is over: says what a replay has to come to, and what the memory is that it reads. raised: and never came to backward."""
     if not _native.tape_on():
         return
     _native.tape_stop()
     begun.remember(session, optimizer)
     for kind, name, tensor in sinks or ():
-        if kind not in ("loss", "gradient") and tensor is not None:  # those are told by name below, or as backward began
+        if (raised or kind != "loss") and kind != "gradient" and tensor is not None:  # told by name below, or as backward began
             _native.tape_outcome(kind, name, tensor.detach())
     if optimizer is None:
         return

@@ -38,7 +38,8 @@ options of run:
         stop   explain it, then raise finitude.NonFiniteError out of optimizer.step
         skip   explain it, leave the step out and go on; stop after --max-skips in a row
         warn   explain it and apply the step        raise  raise at once, explain nothing
-  --level gate|tape|trace   what is recorded in healthy steps (gate: nothing but the check; trace: every op)
+  --level gate|tape|trace   what is recorded in healthy steps (gate: nothing but the check; tape: every op without its values,
+                            so that a bad step is explained without running the program's code again; trace: every op)
   --report FILE             the report as JSON, written at the end always
   --runs DIR                where reports go (finitude-runs)
   --max-skips N             bad steps in a row before `skip` stops (10)
@@ -158,9 +159,6 @@ def _run(rest):
     # Where a watched program started us: this run is one of its own.
     family.stand_down()
     family.withdraw(os.environ)
-    if settings.level == "tape":
-        sys.stderr.write("finitude: --level tape is not part of this version; using gate\n")
-        settings.level = "gate"
     target = targets.resolve(target, arguments, is_module)
     command = [sys.executable, "-m", "finitude", "run", *rest]
     if target.kind == "command":

@@ -1,6 +1,6 @@
 """Where the bad value of a step was born that the script itself did not apply: told of the first such step of a run."""
 
-from . import _native, findings, ranks, recall, restart, rewind
+from . import _native, findings, ranks, recall, restart, rewind, tape
 from . import sinks as sinks_of
 
 BAD = 2    # GradMark::State: at least infinite
@@ -16,7 +16,8 @@ def begin(session, optimizer, window):
     session.explained_drop = True
     alarm = session.alarm_of(type(optimizer).__name__, window["ordinal"], window["step"], "loss", "loss")
     alarm["advisory"] = session.report.advisories[-1]
-    if rewind.try_trace(session, optimizer, alarm, []) or recall.explain(session, optimizer, alarm):
+    if rewind.try_trace(session, optimizer, alarm, []) or tape.explain(session, optimizer, alarm, [], lost=True) or \
+            recall.explain(session, optimizer, alarm):
         end(session, alarm, True)
         return False
     if not ranks.several() and not session.units.of_framework() and rewind.begin(session, optimizer, alarm, []):
@@ -79,5 +80,6 @@ def _explain(session):
     session.explained_drop = True
     optimizer, alarm, sinks = found
     alarm["advisory"] = session.report.advisories[-1]
-    done = rewind.try_trace(session, optimizer, alarm, sinks) or restart.run(session, alarm, findings.fingerprint(optimizer))
+    done = rewind.try_trace(session, optimizer, alarm, sinks) or tape.explain(session, optimizer, alarm, sinks, lost=True) or \
+        restart.run(session, alarm, findings.fingerprint(optimizer))
     end(session, alarm, done)

@@ -27,6 +27,12 @@ def fingerprint(optimizer):
     }
 
 
+def history(ordinal):
+    """What is known of the last steps of an optimizer."""
+    points = _native.history(ordinal)
+    return {"loss": [number(p[0]) for p in points], "grad_absmax": [number(p[1]) for p in points]}
+
+
 def load_rules(config):
     """The rules of the user's own that options name; others enter themselves as the program runs."""
     if config.rules:
@@ -87,6 +93,8 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False):
     last = None if optimizer is None or swallowed else lambda: updates.last(optimizer)
     found = json.loads(_native.analyse(_facts(session, optimizer), want_ops, swallowed, float(session.config.experiments), last))
     _native.trace_clear()
+    if "births" not in found:  # of a tape that does not play
+        return found
     mend.add_diff(found)
     return ranks.not_from_here(samples.told(found))
 

@@ -117,6 +117,7 @@ def watch_frameworks():
 def uninstall():
     global _installed
     _native.set_on(False)
+    _native.set_tape_level(0)
     _native.trace_stop()
     _native.watch_checks(False)
     _native.set_undo_budget(0)

@@ -4,7 +4,7 @@ import os
 import sys
 
 from . import _native, at_start, byhand, capsule, damage, discover, dropped, findings, guard, intake, late, ranks, recall, restart
-from . import rewind, scaling, together
+from . import rewind, scaling, tape, together
 from . import sinks as sinks_of
 from .errors import NonFiniteError
 from .hold import Holds
@@ -12,8 +12,6 @@ from .report import Report, count_text, number, statistic
 from .shared import Told
 from .teller import Teller
 from .units import Units
-
-BAD = 2  # GradMark::State: at least infinite
 
 
 class Session:
@@ -32,6 +30,7 @@ class Session:
         self.scaler_skips = _native.ScalerSkips()
         self.recorded = False         # a second run is on the tape: its capsule is yet to be written
         self.pending = None           # the alarm that the second run under way is to explain
+        self.taped = False            # the operators of each step are recorded
         self.vote = None              # of the ranks that have just run a step again together
         self.allowed, self.saved = [], {}
         self.generators = []          # the program's own, part of every snapshot
@@ -66,6 +65,7 @@ class Session:
     def _register(self, optimizer):
         guard.register(optimizer)
         late.register(self, optimizer)
+        tape.begin(self)
         from . import install
 
         install.watch_numpy()
@@ -166,7 +166,7 @@ class Session:
         if (inside := _native.backward_under_way()) and inside == self.applied_in:
             self.damaged.add(window["ordinal"])  # one backward is one alarm, however many optimizers step inside it
             return _native.consume_losses(optimizer)
-        bad = [i for i, m in enumerate(window["marks"]) if m >= BAD]
+        bad = [i for i, m in enumerate(window["marks"]) if m >= sinks_of.BAD]
         losses = [l for l in window["losses"] if l["bad"] and l["owned"]]
         names = discover.names(optimizer)
         params = discover.parameters(optimizer)
@@ -234,13 +234,8 @@ class Session:
             "rerun": "not-run", "rerun_by": "none", "rerun_verified": False, "rerun_text": "", "births": [],
             "cause": {"class": "unknown", "confidence": "possible", "text": "the step was not run again", "experiments": []},
             "fix": None, "capsule": None, "harmless": False, "text": "", "loss": None, "path": [],
-            "policy": self.config.on_alarm, "history": self._history(ordinal),
+            "policy": self.config.on_alarm, "history": findings.history(ordinal),
         }
-
-    @staticmethod
-    def _history(ordinal):
-        points = _native.history(ordinal)
-        return {"loss": [number(p[0]) for p in points], "grad_absmax": [number(p[1]) for p in points]}
 
     def advise(self, kind, step, text, cause=None, births=()):
         if sum(1 for a in self.report.advisories if a["kind"] == kind) < 20:
@@ -260,10 +255,12 @@ class Session:
         """
         traced = self.config.level == "trace" and where in ("window", "written", "search")
         allowances = bool(self.allowed or self.allowed_tensors)
-        vote = together.vote_on(self, optimizer, alarm) if rerun_wanted and where == "window" and not traced else None
+        vote = together.vote_on(self, optimizer, alarm) if rerun_wanted and where == "window" and self.config.level == "gate" else None
         kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
         if rerun_wanted and self.second_runs.take(kind, alarm["harmless"], allowances, traced):
             if traced and rewind.try_trace(self, optimizer, alarm, sinks):
+                pass
+            elif where == "window" and tape.explain(self, optimizer, alarm, sinks):
                 pass
             elif where == "window" and recall.explain(self, optimizer, alarm):
                 pass
@@ -324,7 +321,7 @@ class Session:
         if self.vote is not None and self.vote.parted:
             action = "stop"
         elif not written or undone:
-            action = ranks.may_do_alone(action, alarm, lambda: self.bad_parameters(optimizer, undone))
+            action = ranks.may_do_alone(action, alarm, lambda: sinks_of.bad_parameters(optimizer, undone))
         skipped = "the step was undone" if undone else "reported, the step is applied" if written else "the step was left out"
         stopped = "the step was undone, stopped" if undone else "stopped"
         alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
@@ -355,11 +352,6 @@ class Session:
         self.holds.release()
         return None
 
-    @staticmethod
-    def bad_parameters(optimizer, written):
-        params = discover.parameters(optimizer)
-        return params if written else [params[i] for i, m in enumerate(_native.window(optimizer)["marks"]) if m >= BAD]
-
     def _is_allowed(self, alarm):
         if self.allowed_tensors and alarm["rerun_by"] != "none" and not alarm["births"]:
             return True  # nothing else than values declared as intended reached the sink
@@ -386,8 +378,11 @@ class Session:
         optimizer, alarm, sinks = found
         alarm["text"] += f"; the script itself raised {type(error).__name__}"
         alarm["action"] = "the script's own exception"
-        if not explained and self.config.on_alarm != "raise" and not rewind.try_trace(self, optimizer, alarm, sinks):
+        if not explained and self.config.on_alarm != "raise" and not rewind.try_trace(self, optimizer, alarm, sinks) and \
+                not tape.explain(self, optimizer, alarm, sinks, lost=True):
             restart.run(self, alarm, findings.fingerprint(optimizer))
+        if self.recorded and capsule.wanted(self):
+            alarm["capsule"] = capsule.write(self, alarm)
         alarm.pop("optimizer_ordinal", None)
         _native.consume_losses(optimizer)
         self.report.add_alarm(alarm)
@@ -428,6 +423,7 @@ class Session:
             self.target.program_ended(self, None)
             return
         late.finish(self)
+        tape.end(self)
         dropped.at_end(self, self.hand.finish())
         if wanted := _native.undo_shortfall():
             self.report.not_watched.append(f"steps that could be undone: copies take {-(-wanted >> 20)} MB, "

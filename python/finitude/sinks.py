@@ -7,6 +7,8 @@ import torch
 from . import _native, discover
 from .report import count_text, number
 
+BAD = 2  # GradMark::State: at least infinite
+
 
 def of_optimizer(optimizer):
     names, params = discover.names(optimizer), discover.parameters(optimizer)
@@ -14,6 +16,12 @@ def of_optimizer(optimizer):
     if not sinks:
         sinks = bad_buffers(optimizer)
     return sinks
+
+
+def bad_parameters(optimizer, written):
+    """Those whose gradients are bad; all where the step has written them."""
+    params = discover.parameters(optimizer)
+    return params if written else [params[i] for i, m in enumerate(_native.window(optimizer)["marks"]) if m >= BAD]
 
 
 def bad_buffers(optimizer):

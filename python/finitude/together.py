@@ -14,6 +14,7 @@ import threading
 import time
 
 from . import _native, compat, findings, quiet, ranks
+from . import sinks as sinks_of
 
 LIMIT_S = 30.0        # how long the votes of the others are waited for
 PARTING_S = 10.0      # and, before this rank ends the program, that they have told what they found
@@ -28,7 +29,7 @@ _left = ""            # why this rank has given up agreeing with the others, for
 def vote_on(session, optimizer, alarm):
     """A vote of all ranks on a second run in place, or None where some of them may not be in this alarm."""
     if not ranks.several() or alarm["harmless"] or session.config.on_alarm == "raise" or session.units.of_framework() or \
-            not ranks.seen_by_all(session.bad_parameters(optimizer, False), by_everyone=True):
+            not ranks.seen_by_all(sinks_of.bad_parameters(optimizer, False), by_everyone=True):
         return None
     store = compat.group_store()
     return Vote(store, f"finitude/{alarm['optimizer_ordinal']}/{alarm['step']}") if store is not None else None

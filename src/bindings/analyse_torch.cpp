@@ -13,6 +13,7 @@
 #include "explain/explain.h"
 #include "observe/tracer_torch.h"
 #include "replay/lab_torch.h"
+#include "replay/seen_again_torch.h"
 #include "replay/step_lab_torch.h"
 #include "show/analysis.h"
 
@@ -78,29 +79,63 @@ replay::LastUpdate ask_last_update(const py::object& last) {
   return update;
 }
 
+constexpr int kMoreReplays = 2;  // of a step that came out with other bits, to see whether that is chance
+
+// The trace gets its values from a replay of the tape. told: why_not, or "" and the verdict on the step. False: it has none.
+bool fill_from(const capture::Tape* tape, observe::Tracer& tracer, record::Trace* trace, json* told) {
+  std::string why;
+  replay::Played played;
+  if (tape == nullptr) why = "nothing was recorded";
+  else if (!tape->gaps.empty()) why = tape->gaps.front();
+  else if (trace->truncated) why = "the step has too many operations";
+  else if (tape->outcomes.empty()) why = "the step came to nothing that a replay could be compared with";
+  bool varies = false;
+  if (why.empty()) {
+    played = replay::see_again(*tape, tracer, trace);
+    if (!played.missing.empty()) why = "operators of other libraries: " + played.missing.front();
+    else if (!played.why_not.empty()) why = played.why_not;
+    else if (trace->truncated) why = "the step has too many operations";
+  }
+  for (int i = 0; i < kMoreReplays && why.empty() && !played.identical() && !varies; ++i) {
+    const replay::Played again = replay::play(*tape, {});
+    for (std::size_t o = 0; o < again.outcomes.size(); ++o) varies |= again.outcomes[o].got != played.outcomes[o].got;
+  }
+  if (why.empty() && !played.identical() && !varies) why = "a replay of the tape comes out with other bits";
+  *told = {{"why_not", why}, {"verified", played.identical()}, {"verdict", varies ? "order-dependent" : "persistent"},
+           {"bad_again", !played.bad().empty()}, {"refused", tape == nullptr ? std::vector<std::string>() : tape->refused}};
+  return why.empty();
+}
+
 // Locates and explains the trace taken so far. JSON: births, cause, fix, path, absorbed; ops if asked for.
 // swallowed: where nothing bad reached a sink, the overflows that arithmetic took in are the births.
 // seconds: the most that experiments with the whole step may take; 0: none are made. last_update: tells what the optimizer
 // did last, where it is known; None: it is not.
+// Of a sketch, the values are those of a replay of the tape: "tape" says how that came out, and nothing else is said where it
+// did not come to the step.
 std::string analyse(const std::string& history_json, std::size_t want_ops, bool swallowed, double seconds,
                     const py::object& last_update) {
   observe::Tracer& tracer = observe::Tracer::get();
-  const record::Trace trace = tracer.take_trace();
+  const bool sketch = tracer.sketches();
+  const capture::Tape* const tape = sketch ? recorded_tape() : nullptr;  // while the trace knows storages by their addresses
+  record::Trace trace = tracer.take_trace();
   json out;
   {
     py::gil_scoped_release release;
+    json of_tape;
+    if (sketch && !fill_from(tape, tracer, &trace, &of_tape)) return json{{"tape", of_tape}}.dump(-1, ' ', false, json::error_handler_t::replace);
     replay::TorchLab lab(tracer);
     show::AnalysisOptions options{want_ops, swallowed};
     options.own_rules = &ask_own_rules;
     options.seconds = seconds;
     std::optional<replay::TorchStepLab> step;
     options.step = [&]() -> replay::StepLab* {
-      const capture::Tape* tape = recorded_tape();
-      if (tape == nullptr) return nullptr;
-      if (last_update.is_none()) return &step.emplace(*tape, trace);
-      return &step.emplace(*tape, trace, [&] { return ask_last_update(last_update); });
+      const capture::Tape* recorded = sketch ? tape : recorded_tape();
+      if (recorded == nullptr) return nullptr;
+      if (last_update.is_none()) return &step.emplace(*recorded, trace);
+      return &step.emplace(*recorded, trace, [&] { return ask_last_update(last_update); });
     };
     out = show::analysis(trace, history_from(history_json), &lab, options);
+    if (sketch) out["tape"] = std::move(of_tape);
   }
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }

@@ -14,6 +14,7 @@
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/stream_cuda_torch.h"
+#include "bindings/tape_level_torch.h"
 #include "bindings/units_torch.h"
 #include "bindings/window_torch.h"
 #include "bindings/written_torch.h"
@@ -166,6 +167,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   }
   --l.depth;
   if (outermost && result != nullptr) after_backward();
+  if (outermost) tape_backward_ended();
   return result;
 }
 
@@ -193,6 +195,7 @@ PyObject* leave_to_scaler(OptimizerEntry& entry) {
   if (r == nullptr) return nullptr;
   Py_DECREF(r);
   close_window(entry);
+  tape_window_begins();
   Py_RETURN_NONE;
 }
 
@@ -258,6 +261,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     if (vetoed) {
       if (l.depth > 0) l.left_out_serial = l.backward_serial;
       else if (!again) snapshot_window(*entry);  // the next window starts where the call that is left out returns
+      if (!again) tape_window_begins();
       veto(*entry);
       Py_RETURN_NONE;
     }
@@ -284,7 +288,7 @@ PyObject* check_after_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   OptimizerEntry* entry = find_entry(args[0]);
   observe::Tracer::thread_phase() = record::Phase::kForward;
   if (entry == nullptr) Py_RETURN_NONE;
-  const bool bad = wrote_non_finite(*entry);
+  const bool bad = entry->looks_after && wrote_non_finite(*entry);
   PyObject* r = bad ? call_cold("on_written", args[0]) : Py_NewRef(Py_None);
   if (!bad && entry->clears_trace) observe::Tracer::get().clear();
   entry->clears_trace = false;
@@ -390,6 +394,7 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   PyObject* r = call_cold("on_scaler_step", args[1], args[0], Py_True);
   close_window(*entry);
   snapshot_window(*entry);
+  tape_window_begins();
   if (r == nullptr) Py_CLEAR(result);
   Py_XDECREF(r);
   return result;

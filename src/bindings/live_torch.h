@@ -47,6 +47,7 @@ struct WindowState {
   bool norm_overflow = false;       // a clip norm overflowed though every element was finite
   record::Frame norm_place;         // and the user's line that clipped
   std::uint64_t window_start = 0;   // serial of the first loss note of this window
+  std::uint64_t touched = 0;        // serial of the first loss of this window whose backward made gradients of this optimizer
   std::uint64_t bad_since = 0;      // the loss after whose backward the first of `marks` was found to be bad
   bool stands_elsewhere = false;    // what came with them still stood at another optimizer after the last backward
   // Gradients that an alarm told of, as they were then: a step that was left out gives them back, and they are no news.
@@ -79,7 +80,8 @@ struct OptimizerEntry : WindowState {
   int in_step = 0;
   bool is_inner = false;            // stepped by another optimizer, which is judged in its place
   bool veto_now = false, armed_post = false, armed_restore = false;
-  bool clears_trace = false;  // the hook after this step does, when it finds nothing bad
+  bool looks_after = false;         // what the step under way writes is looked at when it is over
+  bool clears_trace = false;        // when nothing bad is found there
   // A step that was given a closure, of a class outside torch.optim: under way; to be left by the exception that the
   // closure raises; and the largest gradient of its first evaluation.
   bool closure_open = false, is_leaving = false;

@@ -21,6 +21,7 @@
 #include "bindings/shared_torch.h"
 #include "bindings/stack_torch.h"
 #include "bindings/compare_python.h"
+#include "bindings/tape_level_torch.h"
 #include "bindings/tape_python.h"
 #include "bindings/units_python.h"
 #include "bindings/verdict_torch.h"
@@ -295,6 +296,7 @@ PYBIND11_MODULE(_native, m) {
   define_device(m);
   define_units(m);
   define_tape(m);
+  define_tape_level(m);
   define_analyse(m);
   define_compare(m);
   define_inject(m);
@@ -354,6 +356,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("set_python_random", [](py::handle r) { set_python_random(r.ptr()); });
 
   m.def("trace_start", [] {
+    tape_level_rests();
     observe::Tracer::get().start(&places());
     note_trace_begun();
   });

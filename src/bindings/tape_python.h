@@ -8,6 +8,7 @@
 namespace finitude::bindings {
 
 void define_tape(pybind11::module_& m);
+void define_tape_level(pybind11::module_& m);
 
 // The tape whose recording has just ended; null where there is none, or at a second call. Takes the recording over: names
 // and outcomes have to be told before. It stays until it is written, taken or cleared, or another is begun.

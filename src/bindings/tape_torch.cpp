@@ -6,6 +6,7 @@
 
 #include "bindings/live_torch.h"
 #include "bindings/stack_torch.h"
+#include "bindings/tape_level_torch.h"
 #include "bindings/tape_python.h"
 #include "capture/link.h"
 #include "capture/tape_file.h"
@@ -148,6 +149,7 @@ void define_tape(py::module_& m) {
       "tape_start",
       [](std::size_t max_bytes) {
         linked().reset();
+        if (TapeRecorder::get().on()) tape_level_rests();
         TapeRecorder::get().start(max_bytes, &places());
       },
       py::arg("max_bytes") = std::size_t{2} << 30);
@@ -193,7 +195,7 @@ void define_tape(py::module_& m) {
   });
   // The recorder begins with the tracer, at the step that arm_at names.
   m.def("tape_when_armed", [](std::size_t max_bytes) { live().tape_when_armed = max_bytes; });
-  // Does the tape in hand hold what this tensor was before the step?
+  // Does the step on the tape in hand read this tensor?
   m.def("tape_reads", [](py::handle t) {
     return THPVariable_Check(t.ptr()) && TapeRecorder::get().reads(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl());
   });

@@ -16,6 +16,7 @@
 #include "bindings/shared_torch.h"
 #include "bindings/stack_torch.h"
 #include "bindings/stream_cuda_torch.h"
+#include "bindings/tape_level_torch.h"
 #include "bindings/units_torch.h"
 #include "bindings/verdict_torch.h"
 #include "bindings/written_torch.h"
@@ -160,6 +161,7 @@ bool count_backward(OptimizerEntry& entry) {
     anew = anew || (before.grad != nullptr && (now.grad != before.grad || now.version != before.version + 1));
   });
   if (any && !touched) return false;
+  if (touched && entry.touched == 0) entry.touched = live().next_serial;
   entry.backwards = anew ? 1 : entry.backwards + 1;
   return true;
 }
@@ -356,6 +358,7 @@ void close_window(OptimizerEntry& entry) {
   entry.dropped = 0;
   entry.bad_since = 0;
   entry.window_start = l.next_serial;
+  entry.touched = 0;
   std::fill(entry.marks.begin(), entry.marks.end(), GradMark());
   std::uint64_t oldest = l.next_serial;
   for (const auto& e : l.optimizers) {
@@ -397,19 +400,24 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
     tracer.start(&places());
     if (l.tape_when_armed != 0) observe::TapeRecorder::get().start(l.tape_when_armed, &places());
   }
-  const bool armed = tracer.on();
-  if (armed && may_hook && entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kOptimizer;
+  const bool armed = tracer.on() && !tracer.sketches();
+  const bool taped = tape_level_on() && !second_run_under_way();
+  if ((armed || taped) && may_hook && entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kOptimizer;
   const bool undoable = may_hook && !second_run_under_way() && prepare_undo(entry);
-  if (may_hook && entry.in_torch && (entry.risky || odd || armed || undoable)) arm_post_hook(entry);
+  entry.looks_after = entry.risky || odd || armed || undoable;
+  if (may_hook && entry.in_torch && (entry.looks_after || taped)) arm_post_hook(entry);
   // A healthy window's trace is not kept; its end is where what the step wrote has been looked at, if anyone does.
-  entry.clears_trace = l.trace_level && armed && entry.armed_post && !second_run_under_way();
-  if (l.trace_level && armed && !entry.clears_trace && !second_run_under_way()) tracer.clear();
+  const bool clears = l.trace_level && tracer.on() && !second_run_under_way();
+  entry.clears_trace = clears && entry.looks_after && entry.armed_post;
+  if (clears && !entry.clears_trace) tracer.clear();
   close_window(entry);
+  if (taped) tape_step_begins(entry, may_hook && (!entry.in_torch || entry.armed_post));
   entry.snapshot_pending = undoable;
   if (!undoable) snapshot_window(entry);
 }
 
 void finish_commit(OptimizerEntry& entry) {
+  tape_step_ends();
   if (!entry.snapshot_pending) return;
   entry.snapshot_pending = false;
   entry.undo->forget();

@@ -210,6 +210,7 @@ class Linker {
     Tape tape;
     tape.settings = std::move(raw_.settings);
     tape.outcomes = std::move(raw_.outcomes);
+    tape.refused = std::move(raw_.refused);
     std::unordered_map<std::uint32_t, std::uint32_t> ops;
     std::unordered_set<StorageId> used;
     const auto use = [&](const TensorRef& t) {
@@ -268,6 +269,7 @@ class Linker {
       storage.misaligned = raw.misaligned;
       storage.kind = std::move(raw.kind);
       storage.name = std::move(raw.name);
+      storage.traced = raw.traced;
       if (made_.contains(id)) continue;
       storage.origin = raw.blank ? Storage::kBlank : Storage::kInput;
       storage.bytes = std::move(raw.bytes);
@@ -275,7 +277,7 @@ class Linker {
       if (storage.bytes.empty() && storage.size_bytes != 0) {
         gap("the content of an input of " + std::to_string(storage.size_bytes) + " bytes is not on the tape");
       }
-      begins[id] = raw.begin;
+      begins[id] = storage.traced_begin = raw.begin;
       storage.size_bytes = storage.bytes.size();
     }
     const auto renumber = [&](auto& self, std::vector<Value>& values) -> void {

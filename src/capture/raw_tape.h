@@ -23,6 +23,7 @@ struct RawStorage {
   bool blank = false;       // of an input: overwritten as a whole before it was read
   std::uint64_t begin = 0;  // of an input: only a part is kept, from this multiple of 64 bytes on
   std::string bytes;        // that part, as it was when the step began
+  std::uint32_t traced = kNotTraced;  // the storage of the trace taken along
   std::string kind, name;
 };
 
@@ -40,6 +41,7 @@ struct RawTape {
   std::vector<RawStorage> storages;
   std::vector<Outcome> outcomes;
   std::vector<std::string> gaps;
+  std::vector<std::string> refused;  // operators with values that have no place on a tape
   std::vector<Place> places;
   std::string events;
 };

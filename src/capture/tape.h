@@ -69,6 +69,9 @@ struct Storage {
   std::string bytes;            // `size_bytes` of them, of a kInput
   std::string
       external;  // of a kInput: not empty where the file of the tape leaves its bytes to another, by this key
+  // As Entry::traced: record::Trace::storages, and where in that storage this one begins, in bytes.
+  std::uint32_t traced = kNotTraced;
+  std::uint64_t traced_begin = 0;
 };
 
 // One thing to do.
@@ -123,6 +126,8 @@ struct Tape {
   std::vector<Entry> entries;
   std::vector<Outcome> outcomes;
   std::vector<std::string> gaps;  // why it may not replay; empty as a rule
+  // Operators that could not be put on it, which its file does not tell: what they made is there as it came out.
+  std::vector<std::string> refused;
   std::vector<Place> places;
 
   const std::string* setting(const std::string& name) const {

@@ -34,6 +34,7 @@ record::SeenTensor Eye::see(const c10::TensorImpl& impl, Look look, bool* from_m
   use.shape.assign(v.sizes.begin(), v.sizes.end());
   use.dense = v.numel * item_bytes == v.end - v.begin;
   use.requires_grad = impl.requires_grad();
+  if (look == Look::kNo && !v.contiguous) use.strides.assign(v.strides.begin(), v.strides.end());
   if (look != Look::kNo && v.dtype != sense::DType::kOther) {
     // Whatever the order of its dimensions, a view that fills its span holds the same values.
     const KnownHealth::Region region{v.storage, v.data, v.begin, v.end, v.dtype};

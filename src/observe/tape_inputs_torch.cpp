@@ -118,6 +118,7 @@ void TapeRecorder::handed_out(capture::StorageId id, record::OpId by) {
 
 void TapeRecorder::read(const TapeUse& use) {
   Known& known = known_[use.storage];
+  known.used = true;
   if (known.state == Known::kFresh) return fill(use.storage);
   if (known.state == Known::kMade || (known.state == Known::kInput && known.copied)) return;
   capture::RawStorage& raw = raw_.storages[use.storage];
@@ -132,6 +133,8 @@ void TapeRecorder::read(const TapeUse& use) {
       return;
     }
     if (!hold(use.storage)) return;
+    held_bytes_ += raw.size_bytes;
+    if (every_step_ && held_bytes_ > max_bytes_) full_ = too_large_ = lets_go_ = true;
   }
   if (use.begin == use.end) return;
   known.begin = std::min(known.begin, use.begin / kGrain * kGrain);
@@ -194,7 +197,7 @@ bool TapeRecorder::reads(const c10::TensorImpl& tensor) {
   if (!view_of(tensor, &view)) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto it = ids_.find(view.storage);
-  return it != ids_.end() && known_[it->second].state == Known::kInput;
+  return it != ids_.end() && (known_[it->second].state == Known::kInput || known_[it->second].used);
 }
 
 capture::RawTape TapeRecorder::take() {
@@ -210,6 +213,7 @@ capture::RawTape TapeRecorder::take() {
     if (wanted > max_bytes_ - bytes_) full_ = too_large_ = true;
     for (capture::StorageId id = 0; id < known_.size(); ++id) {
       Known& known = known_[id];
+      raw_.storages[id].traced = Tracer::get().storage_of(known.impl);
       if (known.state != Known::kInput || known.copied) continue;
       raw_.storages[id].blank = known.end <= known.begin;  // only parts of no elements were read
       if (!raw_.storages[id].blank && known.held &&

@@ -58,15 +58,21 @@ TapeRecorder& TapeRecorder::get() {
   return *recorder;
 }
 
-void TapeRecorder::start(std::size_t max_bytes, const Places* places) {
-  if (on()) return;
-  clear();
-  max_bytes_ = max_bytes;
+void TapeRecorder::begin_tape() {
   raw_.settings = torch_settings();
-  places_.start(places);
   generators_.push_back(at::detail::getDefaultCPUGenerator());
   random_states_.emplace_back();
   random_before(0);
+}
+
+void TapeRecorder::start(std::size_t max_bytes, const Places* places, bool every_step) {
+  if (on()) return;
+  clear();
+  max_bytes_ = max_bytes;
+  every_step_ = every_step;
+  paused_ = false;
+  begin_tape();
+  places_.start(places);
   on_ = true;
   handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&TapeRecorder::on_start, &TapeRecorder::on_end)
                                       .needsInputs(true)
@@ -78,6 +84,45 @@ void TapeRecorder::stop() {
   if (!on()) return;
   at::removeCallback(handle_);
   on_ = false;
+}
+
+void TapeRecorder::restart() {
+  if (!on()) return;
+  places_.restart();
+  std::vector<Known> known;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++generation_;
+    known.swap(known_);
+    ids_.clear();
+    generators_.clear();
+    random_states_.clear();
+    capture::RawTape fresh;
+    fresh.operators.swap(raw_.operators);  // what is known of an operator stays true
+    fresh.storages.swap(raw_.storages);    // and memory that every step needs stays where it is
+    fresh.events.swap(raw_.events);
+    fresh.storages.clear();
+    fresh.events.clear();
+    raw_ = std::move(fresh);
+    events_ = bytes_ = held_bytes_ = 0;
+    full_ = too_large_ = lets_go_ = false;
+    autocast_.clear();
+    exchanges_.clear();
+    begin_tape();
+  }
+  forget(known);
+}
+
+// More than may be held, as where a whole data set is gone through between two steps.
+void TapeRecorder::let_go_of_inputs() {
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> held;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    lets_go_ = false;
+    for (Known& k : known_) {
+      if (k.held) held.push_back(std::move(k.held));
+    }
+  }
 }
 
 void TapeRecorder::forget(std::vector<Known>& known) {
@@ -98,8 +143,8 @@ void TapeRecorder::clear() {
     generators_.clear();
     random_states_.clear();
     raw_ = {};
-    events_ = bytes_ = 0;
-    full_ = too_large_ = false;
+    events_ = bytes_ = held_bytes_ = 0;
+    full_ = too_large_ = lets_go_ = false;
     autocast_.clear();
     exchanges_.clear();
   }
@@ -107,10 +152,12 @@ void TapeRecorder::clear() {
 }
 
 std::unique_ptr<at::ObserverContext> TapeRecorder::on_start(const at::RecordFunction& fn) {
-  if (inside || fn.isAsync()) return nullptr;
+  if (inside || fn.isAsync() || get().paused_) return nullptr;
   const InsideGuard guard;
   try {
     TapeRecorder& recorder = get();
+    if (recorder.lets_go_) recorder.let_go_of_inputs();
+    if (recorder.full_ && recorder.every_step_) return nullptr;
     if (fn.scope() == at::RecordScope::BACKWARD_FUNCTION) {
       recorder.places_.begin_node(fn);
       auto node = std::make_unique<Context>();
@@ -183,6 +230,12 @@ void TapeRecorder::random_after(std::int64_t generator) {
       generator_state(generators_[static_cast<std::size_t>(generator)]);
 }
 
+void TapeRecorder::refuse(const Op& op) {
+  constexpr std::size_t kMaxTold = 8;
+  auto& refused = raw_.refused;
+  if (refused.size() < kMaxTold && std::find(refused.begin(), refused.end(), op.name) == refused.end()) refused.push_back(op.name);
+}
+
 std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunction& fn,
                                                                 TapePlaces::Where where) {
   if (full_) return nullptr;
@@ -218,7 +271,10 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
   const TapeNames names{storage, generator};
   out.var(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!write_value(inputs[i], i, names, out, context->uses)) return nullptr;
+    if (!write_value(inputs[i], i, names, out, context->uses)) {
+      refuse(op);
+      return nullptr;
+    }
   }
   if (op.random && context->drawn.empty()) context->drawn.push_back(0);
   for (const std::int64_t number : context->drawn) random_before(number);
@@ -299,6 +355,7 @@ void TapeRecorder::end_op(const at::RecordFunction& fn, Context* context) {
       }
     }
   }
+  if (!told) refuse(op);
   for (const std::int64_t number : context->drawn) random_after(number);
   capture::WireWriter event(&raw_.events);
   event.u8(static_cast<std::uint8_t>(capture::RawEvent::kEnd));

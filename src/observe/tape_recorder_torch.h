@@ -32,7 +32,11 @@ class TapeRecorder {
   // Begins a new tape. start(), stop(), take() and clear() belong to one thread.
   // max_bytes: of inputs that may be copied; a step that reads more leaves a tape with a gap.
   // places: where the calls come from is told by it; null: it is not told.
-  void start(std::size_t max_bytes, const Places* places);
+  // every_step: it goes on until a step is bad, and restart() begins each; what a step reads is not held where it is more than
+  // max_bytes.
+  void start(std::size_t max_bytes, const Places* places, bool every_step = false);
+  void restart();                         // a new tape, which begins here
+  void pause(bool on) { paused_ = on; }   // nothing is recorded from here on until it is set back
   void stop();
   void clear();
   bool on() const { return on_; }
@@ -42,7 +46,7 @@ class TapeRecorder {
   void name_storage(const c10::TensorImpl& tensor, const std::string& kind, const std::string& name);
   // What a replay has to come to. False: the tape does not touch this tensor.
   bool add_outcome(const std::string& kind, const std::string& name, const at::Tensor& tensor) noexcept;
-  // Does the tape hold what this tensor's memory was before the step?
+  // Does the step read this tensor's memory, as it was before the step or as an operator on the tape made it?
   bool reads(const c10::TensorImpl& tensor);
   capture::RawTape take();
 
@@ -59,6 +63,7 @@ class TapeRecorder {
     c10::intrusive_ptr<c10::StorageImpl> held;  // of an input
     State state = kSeen;
     bool copied = false;
+    bool used = false;  // read after it was seen first
     std::int64_t begin = 0, end = 0;  // of an input: what is read of it
     std::uint64_t filled = 0;         // checksum of a kFresh one when it was read last
     std::uint64_t handed_out = 0;     // the same when its allocation came back: nobody wrote it since where they are equal
@@ -81,12 +86,15 @@ class TapeRecorder {
   void fill(capture::StorageId id);
   void handed_out(capture::StorageId id, record::OpId by);
   void exchange(const at::RecordFunction& fn);
+  void refuse(const Op& op);
   void copy_input(capture::StorageId id, std::int64_t begin, std::int64_t end);
   bool hold(capture::StorageId id);
   bool within_limit(std::size_t more_bytes);
+  void begin_tape();
+  void let_go_of_inputs();
   void forget(std::vector<Known>& known);
 
-  std::atomic<bool> on_ = false, full_ = false;
+  std::atomic<bool> on_ = false, full_ = false, paused_ = false, lets_go_ = false;
   std::atomic<std::uint64_t> generation_ = 0;
   TapePlaces places_;
   at::CallbackHandle handle_ = 0;
@@ -99,8 +107,8 @@ class TapeRecorder {
   std::vector<std::string> random_states_;  // as the last operator that drew left them
   capture::RawTape raw_;
   std::uint64_t events_ = 0;
-  std::size_t bytes_ = 0, max_bytes_ = 0;
-  bool too_large_ = false;
+  std::size_t bytes_ = 0, max_bytes_ = 0, held_bytes_ = 0;
+  bool too_large_ = false, every_step_ = false;
   std::map<std::string, std::size_t> exchanges_;  // calls of each collective operation
   std::string autocast_;  // the dtype that some call was to be cast to
 };

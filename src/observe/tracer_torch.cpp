@@ -104,8 +104,10 @@ record::OpId Tracer::open_op() {
 Tracer::PhaseGuard::PhaseGuard(record::Phase phase) : before(thread_phase()) { thread_phase() = phase; }
 Tracer::PhaseGuard::~PhaseGuard() { thread_phase() = before; }
 
-void Tracer::start(const Places* places) {
+void Tracer::start(const Places* places, bool sketch) {
   if (on()) return;
+  sketch_ = sketch;
+  paused_ = false;
   places_ = places;
   nodes_tell_backward_ = places != nullptr && places->nodes_tell_backward;
   sink_.start();
@@ -176,6 +178,16 @@ const CapturedCall* Tracer::captured(record::OpId op) const {
   return it == captured_.end() ? nullptr : it->second.get();
 }
 
+void Tracer::move_captured(const std::unordered_map<record::OpId, record::OpId>& ops) {
+  std::unordered_map<record::OpId, std::shared_ptr<CapturedCall>> moved, old;
+  std::lock_guard<std::mutex> lock(captured_mutex_);
+  for (auto& [op, call] : captured_) {
+    if (const auto it = ops.find(op); it != ops.end()) moved[it->second] = std::move(call);
+  }
+  captured_.swap(old);
+  captured_.swap(moved);
+}
+
 bool Tracer::keep_call(record::OpId op, std::shared_ptr<CapturedCall> call, std::size_t size_bytes) {
   if (call == nullptr) return false;
   std::lock_guard<std::mutex> lock(captured_mutex_);
@@ -186,7 +198,7 @@ bool Tracer::keep_call(record::OpId op, std::shared_ptr<CapturedCall> call, std:
 }
 
 std::unique_ptr<at::ObserverContext> Tracer::on_start(const at::RecordFunction& fn) {
-  if (inside || fn.isAsync()) return nullptr;
+  if (inside || fn.isAsync() || get().paused_) return nullptr;
   InsideGuard guard;
   try {
     return get().start_op(fn);
@@ -253,6 +265,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     return !changing.empty() && std::find(changing.begin(), changing.end(), memory_of(t)) != changing.end();
   };
   const bool by_parts = info.by_parts.load(std::memory_order_relaxed);
+  const bool sketch = sketch_.load(std::memory_order_relaxed);
 
   Eye eye(known_, open_generation);
   record::BeginOp begun;
@@ -273,7 +286,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     if (!t.defined() || info.from_host) return;
     const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
     // What is only overwritten was not read: its old content explains nothing.
-    const bool read = !moves && (arg >= 64 || ((info.overwrites >> arg) & 1) == 0);
+    const bool read = !sketch && !moves && (arg >= 64 || ((info.overwrites >> arg) & 1) == 0);
     bool recalled = false;
     record::SeenTensor seen = eye.see(impl, !read ? Look::kNo : says_what_it_writes ? Look::kKnown : Look::kFresh, &recalled);
     if (recalled) {
@@ -309,7 +322,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   }
   // What an operator is about to overwrite is copied, unless its parts do that or nothing bad can come of it. The ranges for
   // that are those of an earlier look; nobody writes unseen between the operators of an optimizer.
-  if (info.is_op && !info.allocates && !info.from_host && !by_parts && !is_node && !moves &&
+  if (info.is_op && !sketch && !info.allocates && !info.from_host && !by_parts && !is_node && !moves &&
       (info.writes == 0 || op.phase != record::Phase::kOptimizer || !surely_finite(info.name, begun.inputs, op.scalars))) {
     context->call.emplace(inputs, [&](std::size_t, const at::Tensor& t) { return changes(t); });
   }
@@ -364,6 +377,7 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   const std::uint64_t remembers = sink_.full() || info.allocates ? 0 : context->token.generation;
   Eye eye(known_, remembers);
   const bool moves = info.is_op && info.may_view && info.writes == 0 && !info.from_host;
+  const bool sketch = sketch_.load(std::memory_order_relaxed);
   bool by_parts = info.composite && !context->written.empty();
   for (const Written& w : context->written) {
     const Span span{w.input.memory, w.input.use.begin, w.input.use.end};
@@ -382,7 +396,7 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   const auto add = [&](const at::Tensor& t) {
     if (!t.defined()) return;
     const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
-    record::SeenTensor seen = eye.see(impl, moves || info.composite ? Look::kKnown : Look::kFresh);
+    record::SeenTensor seen = eye.see(impl, sketch ? info.from_host ? Look::kFresh : Look::kNo : moves || info.composite ? Look::kKnown : Look::kFresh);
     if (index < info.returns.size()) seen.use.arg = info.returns[index];
     if (seen.memory != nullptr) {
       any = true;
@@ -409,6 +423,10 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
       listed |= out.memory == w.input.memory && out.use.begin == use.begin && out.use.end == use.end;
     }
     if (listed || w.dtype == sense::DType::kOther) continue;
+    if (sketch) {
+      ended.outputs.push_back(std::move(w.input));
+      continue;
+    }
     const bool looked = info.composite && use.dense && remembers != 0 && known_.find(remembers, w.region(), &use.health);
     if (!looked) use.health = w.health_now();
     use.first_bad = -1;

@@ -35,8 +35,12 @@ class Tracer {
  public:
   static Tracer& get();
 
-  void start(const Places* places);  // which outlive the tracer
+  // sketch: no value is looked at, but for what host code made; a replay of the tape of the step may fill them in.
+  void start(const Places* places, bool sketch = false);  // which outlive the tracer
   void stop();                       // the trace stays until clear()
+  // Nothing is traced from here on until it is set back; what has begun may still end.
+  void pause(bool on) { paused_ = on; }
+  bool sketches() const { return sketch_; }  // the trace in hand, and those to come until the next start()
   void clear();
   bool on() const { return sink_.on(); }
   std::size_t num_ops() const { return sink_.num_ops(); }
@@ -63,6 +67,10 @@ class Tracer {
 
   record::Trace take_trace() { return sink_.take(); }  // moves it out; ids stay valid for captured()
   const CapturedCall* captured(record::OpId op) const;
+  // The storage of the present trace that is this memory; kNone: it was not seen.
+  record::StorageId storage_of(c10::StorageImpl* memory) const { return sink_.storage_of(memory); }
+  // Calls that were captured under one trace belong to ops of another from here on; the others are let go.
+  void move_captured(const std::unordered_map<record::OpId, record::OpId>& ops);
 
  private:
   struct Context;
@@ -78,7 +86,7 @@ class Tracer {
   record::EventSink sink_;
   KnownHealth known_;
   std::atomic<const Places*> places_ = nullptr;
-  std::atomic<bool> nodes_tell_backward_ = false;
+  std::atomic<bool> nodes_tell_backward_ = false, sketch_ = false, paused_ = false;
   std::atomic<std::uint32_t> backward_stack_ = record::kNone, micro_batch_ = 0;
   at::CallbackHandle handle_ = 0;      // of start() and stop(), which one thread calls
 

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kNodeBytes = 64;
 
 std::size_t bytes_of(const TensorUse& use) noexcept {
-  return sizeof use + use.arg.capacity() + (use.shape.capacity() + use.bad_rows.capacity()) * sizeof(std::int64_t);
+  return sizeof use + use.arg.capacity() + (use.shape.capacity() + use.strides.capacity() + use.bad_rows.capacity()) * sizeof(std::int64_t);
 }
 
 std::size_t bytes_of(const std::vector<ScalarUse>& scalars) noexcept {
@@ -131,6 +131,12 @@ void EventSink::name_memory(void* memory, Origin origin, const std::string& name
   storage.origin = origin;
   storage.name = name;
   if (stack != kNone) storage.stack = stack;
+}
+
+StorageId EventSink::storage_of(void* memory) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto known = storages_.find(memory);
+  return known == storages_.end() ? kNone : known->second;
 }
 
 void EventSink::add_sink(const std::string& kind, const std::string& name, SeenTensor&& value,

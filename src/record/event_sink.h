@@ -90,6 +90,8 @@ class EventSink {
   std::uint32_t stack(Stack&& stack);
   // Where the values of a storage came from. To be named before the trace is taken.
   void name_memory(void* memory, Origin origin, const std::string& name, std::uint32_t stack = kNone);
+  // The storage that lies there in the present trace; kNone: it has not been seen.
+  StorageId storage_of(void* memory) const;
   // A value as it is now: only writes that ended before this call count.
   void add_sink(const std::string& kind, const std::string& name, SeenTensor&& value, std::uint32_t micro_batch);
 

@@ -40,6 +40,7 @@ struct TensorUse {
   bool dense = true;              // every byte of the span belongs to the view
   sense::DType dtype = sense::DType::kOther;
   std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> strides;  // of a view that was not looked at and is not contiguous; else empty
   sense::Health health;           // of exactly the elements of this view, at that time
   std::int64_t first_bad = -1;    // row-major index of its first NaN or Inf; -1: none
   std::vector<std::int64_t> bad_rows;  // indices of dimension 0 that hold a NaN or Inf; at most kMaxBadRows, outputs only

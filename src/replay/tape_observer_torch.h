@@ -27,6 +27,8 @@ struct PlayedCall {
 class PlayObserver {
  public:
   virtual ~PlayObserver() = default;
+  // Are calls to be seen by the observers of this process (record functions) as well?
+  virtual bool is_traced() const { return false; }
   // May put other arguments in the place of those on the tape, before all else.
   virtual void change(std::size_t /*index*/, const c10::FunctionSchema&, std::vector<c10::IValue>& /*arguments*/) {}
   virtual void before(const PlayedCall&) {}

@@ -181,7 +181,10 @@ class Player {
       given = stack;
       observer_->before({index, op.schema(), given, {}});
     }
-    op.callBoxed(&stack);
+    {
+      const at::RecordFunctionGuard traced(observer_ != nullptr && observer_->is_traced());
+      op.callBoxed(&stack);
+    }
     ++played_.calls;
     if (stack.size() != e.results.size()) return "gave another number of results";
     for (std::size_t i = 0; i < stack.size(); ++i) {
