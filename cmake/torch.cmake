@@ -39,7 +39,7 @@ list(FILTER torch_sources INCLUDE REGEX "(_torch|_python)\\.cpp$|/src/bindings/.
 list(FILTER torch_sources EXCLUDE REGEX "_test\\.cpp$")
 # What plays a tape: without Python, for the program finitude-replay, and part of the extension module.
 set(player_sources ${torch_sources})
-list(FILTER player_sources INCLUDE REGEX "/src/(replay/tape_|cli/replay/|observe/(tape_values|generator_state|settings|tensor_view|threads))[a-z_]*\\.cpp$")
+list(FILTER player_sources INCLUDE REGEX "/src/(replay/tape_|cli/replay/|observe/(tape_values|device_memory|generator_state|settings|tensor_view|threads))[a-z_]*\\.cpp$")
 list(REMOVE_ITEM torch_sources ${player_sources})
 # What observes a step: part of the extension module and of the library for C++ programs.
 set(live_sources ${torch_sources})
@@ -50,7 +50,7 @@ list(FILTER recorder_sources INCLUDE REGEX "/src/recorder/")
 list(FILTER recorder_sources EXCLUDE REGEX "_test\\.cpp$")
 list(FILTER torch_sources EXCLUDE REGEX "/src/recorder/")
 # What that command is made of without torch lies outside the core, too.
-list(APPEND player_sources ${PROJECT_SOURCE_DIR}/src/cli/replay/replay_options.cpp)
+list(APPEND player_sources ${PROJECT_SOURCE_DIR}/src/cli/replay/replay_options.cpp ${PROJECT_SOURCE_DIR}/src/cli/replay/replay_distance.cpp)
 
 # -fopenmp: without it at::parallel_for silently runs serial.
 set(torch_options -fopenmp -Wno-unused-function -Wno-attributes -Wno-sign-compare)

@@ -1,6 +1,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -38,6 +39,24 @@ capture::Tape parsed(const std::string& bytes) {
   return tape;
 }
 
+// As if the step had been recorded on that device: all memory of it but what has one of these kinds, what `device` arguments name,
+// and its default generator. For tests of replays of what no machine at hand can record.
+void move_to(capture::Tape& tape, const std::string& device, const std::vector<std::string>& kinds_that_stay) {
+  if (!capture::is_device_name(device)) throw py::value_error("no name of a device: " + device);
+  tape.devices.push_back(device);
+  const auto number = static_cast<std::uint8_t>(tape.devices.size() - 1);
+  for (capture::Storage& storage : tape.storages) {
+    if (std::find(kinds_that_stay.begin(), kinds_that_stay.end(), storage.kind) == kinds_that_stay.end()) storage.device = number;
+  }
+  const auto rename = [&](auto& self, std::vector<capture::Value>& values) -> void {
+    for (capture::Value& value : values) {
+      if (value.kind == capture::Value::kDevice && value.text == "cpu") value.text = device;
+      self(self, value.items);
+    }
+  };
+  for (capture::Entry& entry : tape.entries) rename(rename, entry.args);
+}
+
 py::dict played_dict(const replay::Played& played) {
   py::list outcomes;
   for (const auto& o : played.outcomes) outcomes.append(py::make_tuple(o.kind, o.name, o.same()));
@@ -48,6 +67,7 @@ py::dict played_dict(const replay::Played& played) {
   d["calls"] = played.calls;
   d["seconds"] = played.seconds;
   d["as_recorded"] = played.as_recorded;
+  d["otherwise"] = played.otherwise;
   d["outcomes"] = outcomes;
   return d;
 }
@@ -184,14 +204,30 @@ void define_tape(py::module_& m) {
         return py::bytes(bytes);
       },
       py::arg("line_of") = py::none());
-  m.def("tape_play", [](const std::string& bytes, const std::vector<std::string>& namespaces, int threads) {
-    const capture::Tape tape = parsed(bytes);
-    replay::Played played;
-    {
-      const py::gil_scoped_release release;
-      played = replay::play(tape, {namespaces, threads, "", false});
-    }
-    return played_dict(played);
+  m.def(
+      "tape_play",
+      [](const std::string& bytes, const std::vector<std::string>& namespaces, int threads, const std::string& device) {
+        const capture::Tape tape = parsed(bytes);
+        replay::Played played;
+        {
+          const py::gil_scoped_release release;
+          played = replay::play(tape, {namespaces, threads, "", false, device});
+        }
+        return played_dict(played);
+      },
+      py::arg("tape"), py::arg("namespaces"), py::arg("threads"), py::arg("device") = "");
+  m.def("tape_moved", [](const std::string& bytes, const std::string& device, const std::vector<std::string>& kinds_that_stay) {
+    capture::Tape tape = parsed(bytes);
+    move_to(tape, device, kinds_that_stay);
+    return py::bytes(capture::write_tape(tape));
+  });
+  // The same of a capsule, into a new folder: "" or why not.
+  m.def("capsule_moved", [](const std::string& folder, const std::string& to, const std::string& device) {
+    nlohmann::json about;
+    capture::Tape tape;
+    if (const Status status = capture::read_capsule(folder, &about, &tape); !status.ok()) return status.why();
+    move_to(tape, device, {});
+    return capture::write_capsule(to, std::move(tape), std::move(about), {}).why();
   });
   // The recorder begins with the tracer, at the step that arm_at names.
   m.def("tape_when_armed", [](std::size_t max_bytes) { live().tape_when_armed = max_bytes; });
@@ -228,6 +264,16 @@ void define_tape(py::module_& m) {
     d["inputs"] = inputs;
     d["input_bytes"] = input_bytes;
     d["outcomes"] = tape.outcomes.size();
+    d["devices"] = tape.devices;
+    py::list homes;
+    for (const auto& home : tape.generators) homes.append(py::make_tuple(tape.devices[home.device], home.is_default));
+    d["generators"] = homes;
+    py::list where;  // of each storage: (kind, name, device)
+    for (const auto& s : tape.storages) where.append(py::make_tuple(s.kind, s.name, tape.devices[s.device]));
+    d["where"] = where;
+    std::size_t fills = 0;
+    for (const auto& e : tape.entries) fills += e.kind == capture::Entry::kFill;
+    d["fills"] = fills;
     d["gaps"] = tape.gaps;
     py::list lines;  // of each call: (operator, file, line, text, is of a backward node)
     for (const auto& e : tape.entries) {

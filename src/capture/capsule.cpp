@@ -197,6 +197,7 @@ std::uint64_t capsule_bytes(const Tape& tape) {
   for (const Storage& storage : tape.storages) sum += storage.bytes.size();
   for (const Entry& entry : tape.entries)
     sum += entry.bytes.size() + 64 * (entry.args.size() + entry.results.size());
+  for (const Outcome& outcome : tape.outcomes) sum += outcome.sample.size();
   return sum;
 }
 

@@ -211,6 +211,8 @@ class Linker {
     tape.settings = std::move(raw_.settings);
     tape.outcomes = std::move(raw_.outcomes);
     tape.refused = std::move(raw_.refused);
+    tape.devices = std::move(raw_.devices);
+    tape.generators = std::move(raw_.generators);
     std::unordered_map<std::uint32_t, std::uint32_t> ops;
     std::unordered_set<StorageId> used;
     const auto use = [&](const TensorRef& t) {
@@ -267,6 +269,7 @@ class Linker {
       Storage& storage = tape.storages.emplace_back();
       storage.size_bytes = raw.size_bytes;
       storage.misaligned = raw.misaligned;
+      storage.device = raw.device;
       storage.kind = std::move(raw.kind);
       storage.name = std::move(raw.name);
       storage.traced = raw.traced;

@@ -25,6 +25,7 @@ struct RawStorage {
   std::string bytes;        // that part, as it was when the step began
   std::uint32_t traced = kNotTraced;  // the storage of the trace taken along
   std::string kind, name;
+  std::uint8_t device = 0;  // index into RawTape::devices
 };
 
 // Events, each a byte and what follows it. Their numbers count from 1.
@@ -43,6 +44,8 @@ struct RawTape {
   std::vector<std::string> gaps;
   std::vector<std::string> refused;  // operators with values that have no place on a tape
   std::vector<Place> places;
+  std::vector<std::string> devices{"cpu"};
+  std::vector<GeneratorHome> generators;
   std::string events;
 };
 

@@ -70,7 +70,10 @@ json redact(Tape& tape) {
   }
   for (Entry& entry : tape.entries) entry.place = kNoPlace;
   tape.places.clear();
-  for (Outcome& outcome : tape.outcomes) outcome.checksum = 0;
+  for (Outcome& outcome : tape.outcomes) {
+    outcome.checksum = outcome.sample_every = 0;
+    outcome.sample.clear();
+  }
   tape.gaps.push_back("its values were left out (redacted)");
   return found;
 }

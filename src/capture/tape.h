@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace finitude::capture {
@@ -13,6 +14,8 @@ inline constexpr StorageId kNoStorage = 0xffffffff;
 inline constexpr std::size_t kMaxDims = 64;
 inline constexpr std::uint32_t kNoPlace = 0xffffffff;
 inline constexpr std::uint32_t kNotTraced = 0xffffffff;
+inline constexpr std::size_t kMaxDevices = 256;
+inline constexpr std::uint64_t kMaxSample = 1024;  // elements of an outcome that are kept
 
 // A dense tensor. Sizes and strides in elements; strides and offset are never negative.
 struct TensorRef {
@@ -69,9 +72,16 @@ struct Storage {
   std::string bytes;            // `size_bytes` of them, of a kInput
   std::string
       external;  // of a kInput: not empty where the file of the tape leaves its bytes to another, by this key
+  std::uint8_t device = 0;      // where it lay: index into Tape::devices
   // As Entry::traced: record::Trace::storages, and where in that storage this one begins, in bytes.
   std::uint32_t traced = kNotTraced;
   std::uint64_t traced_begin = 0;
+};
+
+// A random number generator of the step.
+struct GeneratorHome {
+  std::uint8_t device = 0;  // index into Tape::devices
+  bool is_default = false;  // the one that operators take which are given none
 };
 
 // One thing to do.
@@ -116,6 +126,10 @@ struct Outcome {
   Value value;
   std::uint64_t checksum = 0;
   Flaws flaws{};
+  // Every `sample_every`-th element of a dense one, in row-major order from the first on, as it was recorded: how far a
+  // replay elsewhere is from it. At most kMaxSample of them; 0: none is known.
+  std::uint64_t sample_every = 0;
+  std::string sample{};
 };
 
 struct Tape {
@@ -129,6 +143,9 @@ struct Tape {
   // Operators that could not be put on it, which its file does not tell: what they made is there as it came out.
   std::vector<std::string> refused;
   std::vector<Place> places;
+  // "cpu" first, then what else memory lay on, as torch calls it: "cuda:0".
+  std::vector<std::string> devices{"cpu"};
+  std::vector<GeneratorHome> generators;  // by number; those that it does not tell are of the CPU, number 0 its default one
 
   const std::string* setting(const std::string& name) const {
     for (const auto& [key, value] : settings) {
@@ -137,6 +154,14 @@ struct Tape {
     return nullptr;
   }
 };
+
+// What torch may call a device: "cuda:1". Letters, then a number or nothing.
+bool is_device_name(std::string_view name) noexcept;
+// "cuda" of "cuda:1".
+inline std::string_view device_type(std::string_view name) noexcept { return name.substr(0, name.find(':')); }
+// The device that the step ran on: the first one that is not the CPU, else "cpu".
+const std::string& main_device(const Tape& tape) noexcept;
+GeneratorHome generator_home(const Tape& tape, std::size_t number) noexcept;
 
 // Bytes of an element, by the number of its c10::ScalarType; 0: unknown.
 std::size_t item_bytes(std::uint8_t dtype) noexcept;

@@ -15,11 +15,25 @@ constexpr std::uint64_t kMaxStorage = std::uint64_t{1} << 48;
 
 std::size_t aligned(std::size_t offset) { return (offset + kAlignment - 1) / kAlignment * kAlignment; }
 
+std::uint32_t version_of(const Tape& tape) {
+  return tape.devices.size() > 1 || !tape.generators.empty() ? kTapeVersion : kTapeVersionOnCpu;
+}
+
 void write_body(const Tape& tape, WireWriter& out, std::string& data) {
+  const bool tells_devices = version_of(tape) == kTapeVersion;
   out.var(tape.settings.size());
   for (const auto& [name, value] : tape.settings) {
     out.text(name);
     out.text(value);
+  }
+  if (tells_devices) {
+    out.var(tape.devices.size() - 1);
+    for (std::size_t i = 1; i < tape.devices.size(); ++i) out.text(tape.devices[i]);
+    out.var(tape.generators.size());
+    for (const GeneratorHome& home : tape.generators) {
+      out.u8(home.device);
+      out.u8(home.is_default);
+    }
   }
   out.var(tape.operators.size());
   for (const Operator& op : tape.operators) {
@@ -30,6 +44,7 @@ void write_body(const Tape& tape, WireWriter& out, std::string& data) {
   for (const Storage& storage : tape.storages) {
     out.u8(storage.origin);
     out.u8(storage.misaligned);
+    if (tells_devices) out.u8(storage.device);
     out.var(storage.size_bytes);
     out.text(storage.kind);
     out.text(storage.name);
@@ -69,12 +84,14 @@ void write_body(const Tape& tape, WireWriter& out, std::string& data) {
   for (const std::string& gap : tape.gaps) out.text(gap);
 }
 
-Storage read_storage(WireReader& in, std::string_view data) {
+Storage read_storage(WireReader& in, std::string_view data, bool tells_device, std::size_t devices) {
   Storage storage;
   const std::uint8_t origin = in.u8();
   if (origin > Storage::kBlank) in.fail();
   storage.origin = static_cast<Storage::Origin>(origin);
   storage.misaligned = in.u8();
+  if (tells_device) storage.device = in.u8();
+  if (storage.device >= devices) in.fail();
   storage.size_bytes = in.var(kMaxStorage);
   storage.kind = in.text();
   storage.name = in.text();
@@ -115,11 +132,26 @@ Entry read_entry(WireReader& in, const Tape& tape) {
   return entry;
 }
 
-void read_body(WireReader& in, std::string_view data, Tape& tape) {
+void read_devices(WireReader& in, Tape& tape) {
+  for (std::uint64_t n = in.var(kMaxDevices - 1); n > 0 && in.ok(); --n) {
+    tape.devices.emplace_back(in.text());
+    if (!is_device_name(tape.devices.back())) in.fail();
+  }
+  for (std::size_t n = in.count(); n > 0 && in.ok(); --n) {
+    GeneratorHome home;
+    home.device = in.u8();
+    home.is_default = in.u8() != 0;
+    if (home.device >= tape.devices.size()) in.fail();
+    tape.generators.push_back(home);
+  }
+}
+
+void read_body(WireReader& in, std::string_view data, bool tells_devices, Tape& tape) {
   for (std::size_t n = in.count(); n > 0 && in.ok(); --n) {
     std::string name(in.text());
     tape.settings.emplace_back(std::move(name), in.text());
   }
+  if (tells_devices) read_devices(in, tape);
   for (std::size_t n = in.count(); n > 0 && in.ok(); --n) {
     Operator op;
     op.name = in.text();
@@ -128,7 +160,7 @@ void read_body(WireReader& in, std::string_view data, Tape& tape) {
   }
   std::size_t bytes = 0;  // of all inputs: a tape that names one part of the file often is refused
   for (std::size_t n = in.count(); n > 0 && in.ok(); --n) {
-    tape.storages.push_back(read_storage(in, data));
+    tape.storages.push_back(read_storage(in, data, tells_devices, tape.devices.size()));
     bytes += tape.storages.back().bytes.size();
     if (bytes > data.size()) in.fail();
   }
@@ -156,7 +188,7 @@ std::string write_tape(const Tape& tape) {
   std::string file;
   WireWriter header(&file);
   header.raw(kTapeMagic.data(), kTapeMagic.size());
-  header.u64(kTapeVersion | std::uint64_t{kTapeHeaderBytes} << 32);
+  header.u64(version_of(tape) | std::uint64_t{kTapeHeaderBytes} << 32);
   header.u64(body.size());
   header.u64(base::checksum(body.data(), body.size()));
   header.u64(data.size());
@@ -182,9 +214,10 @@ Status read_tape(std::string_view bytes, Tape* tape) {
   const std::uint64_t version = header.u64();
   const std::uint64_t body_bytes = header.u64(), body_sum = header.u64(), data_bytes = header.u64(),
                       data_sum = header.u64(), notes_bytes = header.u64();
-  if ((version & 0xffffffff) != kTapeVersion) {
-    return Status("is a tape of version " + std::to_string(version & 0xffffffff) +
-                  "; this program reads version " + std::to_string(kTapeVersion));
+  const std::uint64_t number = version & 0xffffffff;
+  if (number != kTapeVersion && number != kTapeVersionOnCpu) {
+    return Status("is a tape of version " + std::to_string(number) + "; this program reads versions up to " +
+                  std::to_string(kTapeVersion));
   }
   if (header.u64() != base::checksum(bytes.data(), kTapeHeaderBytes - 8) ||
       version >> 32 != kTapeHeaderBytes) {
@@ -209,7 +242,7 @@ Status read_tape(std::string_view bytes, Tape* tape) {
   }
   *tape = {};
   WireReader in(body);
-  read_body(in, data, *tape);
+  read_body(in, data, number == kTapeVersion, *tape);
   if (!in.ok() || !in.at_end()) return Status("holds what cannot be: it was not written by finitude");
   if (notes_bytes == 0) return {};
   const std::string_view notes = bytes.substr(notes_begin, static_cast<std::size_t>(notes_bytes));

@@ -10,7 +10,8 @@
 namespace finitude::capture {
 
 inline constexpr std::string_view kTapeMagic = "FitTape\n";
-inline constexpr std::uint32_t kTapeVersion = 1;
+inline constexpr std::uint32_t kTapeVersion = 2;       // of tapes with memory that is not the CPU's
+inline constexpr std::uint32_t kTapeVersionOnCpu = 1;  // of all others: what was written before reads them
 inline constexpr std::size_t kTapeHeaderBytes = 64;
 
 std::string write_tape(const Tape& tape);

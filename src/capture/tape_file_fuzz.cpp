@@ -13,11 +13,11 @@
 namespace finitude::capture {
 namespace {
 
-std::string file_of(std::string_view body, std::string_view data) {
+std::string file_of(std::string_view body, std::string_view data, std::uint32_t version) {
   std::string file;
   WireWriter out(&file);
   out.raw(kTapeMagic.data(), kTapeMagic.size());
-  out.u64(kTapeVersion | std::uint64_t{kTapeHeaderBytes} << 32);
+  out.u64(version | std::uint64_t{kTapeHeaderBytes} << 32);
   for (const std::string_view part : {body, data}) {
     out.u64(part.size());
     out.u64(base::checksum(part.data(), part.size()));
@@ -60,15 +60,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   using namespace finitude::capture;
   const std::string_view bytes(reinterpret_cast<const char*>(input), size);
   const std::size_t cut = size == 0 ? 0 : input[0] * size / 256;
-  check(file_of(bytes.substr(0, cut), bytes.substr(cut)));
+  check(file_of(bytes.substr(0, cut), bytes.substr(cut), kTapeVersionOnCpu));
+  check(file_of(bytes.substr(0, cut), bytes.substr(cut), kTapeVersion));
   check(std::string(bytes));
   // A sound tape with a damaged body.
-  static const std::string sound = write_tape(sample_tape());
-  WireReader header(std::string_view(sound).substr(16));
-  std::string body = sound.substr(kTapeHeaderBytes, static_cast<std::size_t>(header.u64()));
-  for (std::size_t i = 0; i + 1 < size; i += 2)
-    body[(input[i] * 7 + i) % body.size()] = static_cast<char>(input[i + 1]);
-  check(file_of(body, std::string_view(sound).substr(sound.size() - 16)));
+  static const std::string of_cpu = write_tape(sample_tape()), of_gpus = write_tape(sample_tape_of_gpus());
+  for (const std::string* sound : {&of_cpu, &of_gpus}) {
+    WireReader header(std::string_view(*sound).substr(16));
+    std::string body = sound->substr(kTapeHeaderBytes, static_cast<std::size_t>(header.u64()));
+    for (std::size_t i = 0; i + 1 < size; i += 2)
+      body[(input[i] * 7 + i) % body.size()] = static_cast<char>(input[i + 1]);
+    check(file_of(body, std::string_view(*sound).substr(sound->size() - 16), sound == &of_cpu ? kTapeVersionOnCpu : kTapeVersion));
+  }
   check_notes(bytes);
   static const std::string notes = write_notes(sample_tape_with_notes()).substr(8);
   std::string damaged = notes;

@@ -37,6 +37,40 @@ TEST(TapeFile, HeaderIsAsDocumented) {
   EXPECT_EQ(file.substr(file.size() - 16), "0123456789abcdef");
 }
 
+TEST(TapeFile, DevicesComeBack) {
+  const std::string file = write_tape(sample_tape_of_gpus());
+  EXPECT_EQ(file[8], 2);
+  Tape tape;
+  ASSERT_EQ(read_tape(file, &tape).why(), "");
+  EXPECT_EQ(write_tape(tape), file);
+  EXPECT_EQ(tape.devices, (std::vector<std::string>{"cpu", "cuda:0", "cuda:1"}));
+  EXPECT_EQ(tape.storages[0].device, 1);
+  EXPECT_EQ(tape.storages[1].device, 2);
+  EXPECT_EQ(tape.storages[3].device, 0);
+  ASSERT_EQ(tape.generators.size(), 3u);
+  EXPECT_EQ(tape.generators[1].device, 1);
+  EXPECT_TRUE(tape.generators[1].is_default);
+  EXPECT_FALSE(tape.generators[2].is_default);
+  EXPECT_EQ(main_device(tape), "cuda:0");
+  EXPECT_EQ(main_device(sample_tape()), "cpu");
+  EXPECT_TRUE(generator_home(tape, 0).is_default && !generator_home(tape, 7).is_default);
+}
+
+TEST(TapeFile, DevicesThatCannotBeAreTold) {
+  Tape tape;
+  for (const char* name : {"", "cuda:", "cuda:x", "cuda:1234", "CUDA", "cuda 0", "cu\nda", ":0", "cuda:-1"}) {
+    Tape bad = sample_tape_of_gpus();
+    bad.devices[1] = name;
+    EXPECT_FALSE(read_tape(write_tape(bad), &tape).ok()) << name;
+  }
+  Tape bad = sample_tape_of_gpus();
+  bad.storages[2].device = 3;
+  EXPECT_FALSE(read_tape(write_tape(bad), &tape).ok());
+  bad = sample_tape_of_gpus();
+  bad.generators[0].device = 3;
+  EXPECT_FALSE(read_tape(write_tape(bad), &tape).ok());
+}
+
 TEST(TapeFile, EveryCutIsTold) {
   const std::string file = write_tape(sample_tape());
   Tape tape;
@@ -59,8 +93,11 @@ TEST(TapeFile, EveryFlippedBitIsTold) {
 }
 
 // A body with checksums that fit, changed at random: whatever it says, reading it ends, in bounded memory.
-TEST(TapeFile, AHundredThousandMutationsAreRead) {
-  const std::string file = write_tape(sample_tape());
+class TapeMutations : public testing::TestWithParam<Tape (*)()> {};
+INSTANTIATE_TEST_SUITE_P(TapeFile, TapeMutations, testing::Values(&sample_tape, &sample_tape_of_gpus));
+
+TEST_P(TapeMutations, AHundredThousandAreRead) {
+  const std::string file = write_tape(GetParam()());
   WireReader header(std::string_view(file).substr(16));
   const std::size_t body_bytes = static_cast<std::size_t>(header.u64());
   std::mt19937_64 random(20240607);

@@ -8,7 +8,7 @@
 namespace finitude::capture {
 namespace {
 
-enum Part : std::uint8_t { kPlaces = 1, kFlaws = 2 };
+enum Part : std::uint8_t { kPlaces = 1, kFlaws = 2, kSamples = 3 };
 constexpr std::uint64_t kMaxLine = std::uint64_t{1} << 31;
 
 std::string places_of(const Tape& tape) {
@@ -36,6 +36,17 @@ std::string flaws_of(const Tape& tape) {
     out.u8(outcome.flaws.known);
     out.var(outcome.flaws.nan);
     out.var(outcome.flaws.inf);
+  }
+  return bytes;
+}
+
+std::string samples_of(const Tape& tape) {
+  std::string bytes;
+  WireWriter out(&bytes);
+  out.var(tape.outcomes.size());
+  for (const Outcome& outcome : tape.outcomes) {
+    out.var(outcome.sample_every);
+    out.text(outcome.sample);
   }
   return bytes;
 }
@@ -68,6 +79,15 @@ bool read_flaws(WireReader in, Tape* tape) {
   return in.ok() && in.at_end();
 }
 
+bool read_samples(WireReader in, Tape* tape) {
+  if (in.count() != tape->outcomes.size()) return false;
+  for (Outcome& outcome : tape->outcomes) {
+    outcome.sample_every = in.var();
+    outcome.sample = in.text();
+  }
+  return in.ok() && in.at_end();
+}
+
 bool read_parts(std::string_view bytes, Tape* tape) {
   WireReader in(bytes);
   const std::uint64_t sum = in.u64();
@@ -78,6 +98,7 @@ bool read_parts(std::string_view bytes, Tape* tape) {
     if (!in.ok()) return false;
     if (part == kPlaces && (!tape->places.empty() || !read_places(content, tape))) return false;
     if (part == kFlaws && !read_flaws(content, tape)) return false;
+    if (part == kSamples && !read_samples(content, tape)) return false;
   }
   return in.ok() && in.at_end();
 }
@@ -87,10 +108,12 @@ bool read_parts(std::string_view bytes, Tape* tape) {
 std::string write_notes(const Tape& tape) {
   const bool flaws = std::any_of(tape.outcomes.begin(), tape.outcomes.end(),
                                  [](const Outcome& outcome) { return outcome.flaws.known; });
-  if (tape.places.empty() && !flaws) return {};
+  const bool samples = std::any_of(tape.outcomes.begin(), tape.outcomes.end(),
+                                   [](const Outcome& outcome) { return outcome.sample_every != 0; });
+  if (tape.places.empty() && !flaws && !samples) return {};
   std::string parts;
   WireWriter out(&parts);
-  out.var(std::uint64_t{!tape.places.empty()} + flaws);
+  out.var(std::uint64_t{!tape.places.empty()} + flaws + samples);
   if (!tape.places.empty()) {
     out.var(kPlaces);
     out.text(places_of(tape));
@@ -98,6 +121,10 @@ std::string write_notes(const Tape& tape) {
   if (flaws) {
     out.var(kFlaws);
     out.text(flaws_of(tape));
+  }
+  if (samples) {
+    out.var(kSamples);
+    out.text(samples_of(tape));
   }
   std::string bytes;
   WireWriter(&bytes).u64(base::checksum(parts.data(), parts.size()));
@@ -111,7 +138,11 @@ bool read_notes(std::string_view bytes, Tape* tape) {
     entry.place = kNoPlace;
     entry.of_backward = false;
   }
-  for (Outcome& outcome : tape->outcomes) outcome.flaws = {};
+  for (Outcome& outcome : tape->outcomes) {
+    outcome.flaws = {};
+    outcome.sample_every = 0;
+    outcome.sample.clear();
+  }
   return false;
 }
 

@@ -28,6 +28,8 @@ TEST(TapeNotes, ComeBackAsTheyWere) {
   EXPECT_TRUE(tape.outcomes[0].flaws.known);
   EXPECT_EQ(tape.outcomes[0].flaws.nan, 3u);
   EXPECT_EQ(tape.outcomes[0].flaws.inf, 1u);
+  EXPECT_EQ(tape.outcomes[0].sample_every, 2u);
+  EXPECT_EQ(tape.outcomes[0].sample, "01234567");
 }
 
 // The promise to readers of before: all but offset 48 and the checksum of the header is where it was.

@@ -106,6 +106,24 @@ std::size_t item_bytes(std::uint8_t dtype) noexcept {
   return dtype < sizeof kBytes ? kBytes[dtype] : 0;
 }
 
+bool is_device_name(std::string_view name) noexcept {
+  const std::string_view type = device_type(name);
+  if (type.empty() || name.size() > 32) return false;
+  if (!std::all_of(type.begin(), type.end(), [](char c) { return c >= 'a' && c <= 'z'; })) return false;
+  if (type.size() == name.size()) return true;
+  const std::string_view index = name.substr(type.size() + 1);
+  return !index.empty() && index.size() <= 3 && std::all_of(index.begin(), index.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+const std::string& main_device(const Tape& tape) noexcept {
+  static const std::string cpu = "cpu";
+  return tape.devices.size() > 1 ? tape.devices[1] : cpu;
+}
+
+GeneratorHome generator_home(const Tape& tape, std::size_t number) noexcept {
+  return number < tape.generators.size() ? tape.generators[number] : GeneratorHome{0, number == 0};
+}
+
 void write_tensor(WireWriter& out, const TensorParts& tensor) {
   const bool plain = tensor.offset == 0 && contiguous(tensor);
   out.u8(static_cast<std::uint8_t>(tensor.flags | (plain ? kPlain : 0)));

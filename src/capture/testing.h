@@ -152,6 +152,20 @@ inline Tape sample_tape() {
   return tape;
 }
 
+// The same with memory and a generator of two GPUs.
+inline Tape sample_tape_of_gpus() {
+  Tape tape = sample_tape();
+  tape.devices = {"cpu", "cuda:0", "cuda:1"};
+  tape.generators = {{0, true}, {1, true}, {2, false}};
+  tape.storages[0].device = tape.storages[2].device = 1;
+  tape.storages[1].device = 2;
+  Value device;
+  device.kind = Value::kDevice;
+  device.text = "cuda:1";
+  tape.entries[2].args.push_back(device);
+  return tape;
+}
+
 inline Tape sample_tape_with_notes() {
   Tape tape = sample_tape();
   tape.places = {{"/project/train.py", 12, "loss = (w * 3).sum()"}, {"/project/model.py", 7, ""}};
@@ -159,6 +173,8 @@ inline Tape sample_tape_with_notes() {
   tape.entries[3].place = 0;
   tape.entries[3].of_backward = true;
   tape.outcomes[0].flaws = {true, 3, 1};
+  tape.outcomes[0].sample_every = 2;
+  tape.outcomes[0].sample = "01234567";
   return tape;
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/core/enum_tag.h>
 
 #include "compare/tape_run.h"
+#include "observe/device_memory_torch.h"
 #include "observe/tape_values_torch.h"
 #include "observe/tensor_view_torch.h"
 
@@ -137,10 +138,10 @@ std::vector<at::Tensor> outputs_of(const Slots& slots, const std::vector<at::Ten
   return outputs;
 }
 
-at::Tensor plain(const at::Tensor& tensor) { return tensor.resolve_conj().resolve_neg().contiguous(); }
+at::Tensor plain(const at::Tensor& tensor) { return observe::on_host(tensor).resolve_conj().resolve_neg().contiguous(); }
 
 void measure(const at::Tensor& tensor, Tensor* out) {
-  const at::Tensor t = tensor.is_conj() || tensor.is_neg() ? plain(tensor) : tensor;
+  const at::Tensor t = tensor.is_conj() || tensor.is_neg() || !tensor.device().is_cpu() ? plain(tensor) : tensor;
   observe::TensorView view;
   if (!observe::view_of(*t.unsafeGetTensorImpl(), &view)) return;
   out->health = observe::full(view);

@@ -17,12 +17,42 @@ at::CPUGeneratorImpl* cpu(const at::Generator& generator) {
              : nullptr;
 }
 
+// Seed and offset are all that there is to it. Both are on the host.
+c10::GeneratorImpl* philox(const at::Generator& generator) {
+  return generator.defined() && (generator.device().is_cuda() || generator.device().is_privateuseone())
+             ? generator.unsafeGetGeneratorImpl()
+             : nullptr;
+}
+
+constexpr std::uint64_t kPhiloxStep = 4;  // offsets are multiples of it
+
+std::string philox_state(c10::GeneratorImpl& impl) noexcept try {
+  std::string bytes;
+  const std::lock_guard<std::mutex> lock(impl.mutex_);
+  capture::WireWriter out(&bytes);
+  out.u64(impl.current_seed());
+  out.u64(impl.get_offset());
+  return bytes;
+} catch (...) {
+  return {};  // a graph is being captured, or the backend counts in another way
+}
+
+bool set_philox_state(c10::GeneratorImpl& impl, const std::string& state) {
+  capture::WireReader in(state);
+  const std::uint64_t seed = in.u64(), offset = in.u64();
+  if (!in.ok() || !in.at_end() || offset % kPhiloxStep != 0) return false;
+  const std::lock_guard<std::mutex> lock(impl.mutex_);
+  impl.set_current_seed(seed);
+  impl.set_offset(offset);
+  return true;
+}
+
 }  // namespace
 
 std::string generator_state(const at::Generator& generator) {
   std::string bytes;
   at::CPUGeneratorImpl* impl = cpu(generator);
-  if (impl == nullptr) return bytes;
+  if (impl == nullptr) return philox(generator) == nullptr ? bytes : philox_state(*philox(generator));
   const std::lock_guard<std::mutex> lock(impl->mutex_);
   const at::mt19937_data_pod engine = impl->engine().data();
   const auto next_float = impl->next_float_normal_sample();
@@ -42,7 +72,7 @@ std::string generator_state(const at::Generator& generator) {
 
 bool set_generator_state(const at::Generator& generator, const std::string& state) {
   at::CPUGeneratorImpl* impl = cpu(generator);
-  if (impl == nullptr) return false;
+  if (impl == nullptr) return philox(generator) != nullptr && set_philox_state(*philox(generator), state);
   capture::WireReader in(state);
   at::mt19937_data_pod engine;
   engine.seed_ = in.u64();

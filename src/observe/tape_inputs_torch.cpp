@@ -1,9 +1,11 @@
 // What was there before the step: whose content the tape has to hold, and when it has to be copied.
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
 
 #include "base/checksum.h"
+#include "observe/device_memory_torch.h"
 #include "observe/tape_recorder_torch.h"
-#include "observe/tensor_view_torch.h"
 
 namespace finitude::observe {
 namespace {
@@ -22,10 +24,25 @@ capture::StorageId TapeRecorder::see(c10::StorageImpl& storage) {
     capture::RawStorage& raw = raw_.storages.emplace_back();
     raw.size_bytes = storage.nbytes();
     raw.first_seen = events_ + 1;
-    raw.misaligned =
-        static_cast<std::uint8_t>(reinterpret_cast<std::uintptr_t>(storage.data_ptr().get()) & 63);
+    raw.device = device_number(storage.device());
+    known.on_device = raw.device != 0;
+    if (!known.on_device)
+      raw.misaligned = static_cast<std::uint8_t>(reinterpret_cast<std::uintptr_t>(storage.data_ptr().get()) & 63);
   }
   return it->second;
+}
+
+std::uint8_t TapeRecorder::device_number(const c10::Device& device) {
+  if (device.is_cpu()) return 0;
+  // Without a number it is the one that is current, and memory always has one.
+  const std::string name = device.has_index() ? device.str() : c10::Device(device.type(), c10::impl::VirtualGuardImpl(device.type()).getDevice().index()).str();
+  const auto found = std::find(raw_.devices.begin(), raw_.devices.end(), name);
+  if (found == raw_.devices.end()) {
+    TORCH_CHECK(raw_.devices.size() < capture::kMaxDevices, "too many devices");
+    raw_.devices.push_back(name);
+    return static_cast<std::uint8_t>(raw_.devices.size() - 1);
+  }
+  return static_cast<std::uint8_t>(found - raw_.devices.begin());
 }
 
 bool TapeRecorder::within_limit(std::size_t more_bytes) {
@@ -47,9 +64,8 @@ void TapeRecorder::copy_input(capture::StorageId id, std::int64_t begin, std::in
   Known& known = known_[id];
   known.copied = true;
   if (!hold(id) || !within_limit(static_cast<std::size_t>(end - begin))) return;
-  const auto* data = static_cast<const char*>(known.held->data_ptr().get());
   raw_.storages[id].begin = static_cast<std::uint64_t>(begin);
-  raw_.storages[id].bytes.assign(data == nullptr ? "" : data + begin, static_cast<std::size_t>(end - begin));
+  copy_bytes(known.held, begin, end, &raw_.storages[id].bytes);  // what could not be had is a gap: the linker tells it
 }
 
 namespace {
@@ -70,10 +86,10 @@ void for_each_tensor(const c10::IValue& value, const Use& use) {
 void TapeRecorder::exchange(const at::RecordFunction& fn) {
   for (const c10::IValue& input : fn.inputs()) {
     for_each_tensor(input, [&](const at::Tensor& tensor) {
-      TensorView view;
-      if (!tensor.defined() || !view_of(*tensor.unsafeGetTensorImpl(), &view) || view.storage == nullptr) return;
+      c10::StorageImpl* const storage = tensor.defined() ? tape_storage(*tensor.unsafeGetTensorImpl()) : nullptr;
+      if (storage == nullptr) return;
       TapeUse use;
-      use.storage = see(*const_cast<c10::StorageImpl*>(view.storage));
+      use.storage = see(*storage);
       known_[use.storage].allocation = record::kNone;  // another process writes it
       write(use, false);
       known_[use.storage].state = Known::kFresh;
@@ -88,6 +104,11 @@ void TapeRecorder::fill(capture::StorageId id) {
   if (!hold(id)) return;
   const std::size_t size_bytes = known.held->nbytes();
   const void* data = known.held->data_ptr().get();
+  std::string copied;
+  if (known.on_device) {
+    TORCH_CHECK(copy_bytes(known.held, 0, static_cast<std::int64_t>(size_bytes), &copied), "memory of a device cannot be read");
+    data = copied.data();
+  }
   const std::uint64_t sum = base::checksum(data, size_bytes, 1);
   if (size_bytes != 0 && sum != known.filled && within_limit(size_bytes)) {
     known.filled = sum;
@@ -102,6 +123,43 @@ void TapeRecorder::fill(capture::StorageId id) {
     ++events_;
   }
   known.held.reset();
+}
+
+// What a call on a device drew: the numbers that its generator gives depend on the device, and no other one gives them. They go
+// onto the tape, behind the call, up to a quarter of what may be copied.
+void TapeRecorder::keep_drawn(c10::ArrayRef<TapeUse> results, c10::ArrayRef<TapeUse> arguments, std::uint64_t writes) {
+  c10::SmallVector<TapeUse, 4> made;
+  const auto add = [&](const TapeUse& use) {
+    const bool known = std::any_of(made.begin(), made.end(), [&](const TapeUse& other) {
+      return other.storage == use.storage && other.begin == use.begin && other.end == use.end;
+    });
+    if (!known && known_[use.storage].on_device && use.end > use.begin) made.push_back(use);
+  };
+  for (const TapeUse& use : results) add(use);
+  for (const TapeUse& use : arguments) {
+    if (use.arg < 64 && ((writes >> use.arg) & 1) != 0) add(use);
+  }
+  for (const TapeUse& use : made) {
+    const auto size_bytes = static_cast<std::size_t>(use.end - use.begin);
+    std::string bytes;
+    Known& known = known_[use.storage];
+    const bool is_held = known.held.defined();
+    if (size_bytes > max_bytes_ / 4 - drawn_bytes_ || size_bytes > max_bytes_ - bytes_ || !hold(use.storage) ||
+        !copy_bytes(known.held, use.begin, use.end, &bytes)) {
+      ++draws_left_out_;
+      continue;
+    }
+    if (!is_held) known.held.reset();
+    bytes_ += size_bytes;
+    drawn_bytes_ += size_bytes;
+    capture::WireWriter out(&raw_.events);
+    out.u8(static_cast<std::uint8_t>(capture::RawEvent::kFill));
+    out.var(use.storage);
+    out.var(static_cast<std::uint64_t>(use.begin));
+    out.text(bytes);
+    out.var(0);
+    ++events_;
+  }
 }
 
 // What torch.tensor and numpy write into it is seen by nobody; that it changed is.
@@ -160,10 +218,9 @@ void TapeRecorder::write(const TapeUse& use, bool overwrites_all) {
 
 void TapeRecorder::name_storage(const c10::TensorImpl& tensor, const std::string& kind,
                                 const std::string& name) {
-  TensorView view;
-  if (!view_of(tensor, &view)) return;
+  const c10::StorageImpl* const storage = tape_storage(tensor);
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto it = ids_.find(view.storage);
+  const auto it = ids_.find(storage);
   if (it == ids_.end() || !raw_.storages[it->second].name.empty()) return;
   raw_.storages[it->second].kind = kind;
   raw_.storages[it->second].name = name;
@@ -185,7 +242,10 @@ bool TapeRecorder::add_outcome(const std::string& kind, const std::string& name,
   if (!write_value(tensor, 0, {storage, generator}, out, uses) || !known || uses.empty()) return false;
   for (const TapeUse& use : uses) read(use);
   capture::WireReader in(written);
-  raw_.outcomes.push_back({kind, name, capture::read_value(in), tape_checksum(tensor), tape_flaws(tensor)});
+  const at::Tensor host = on_host(tensor);
+  if (!host.defined()) return false;
+  auto [every, sample] = tape_sample(host);
+  raw_.outcomes.push_back({kind, name, capture::read_value(in), tape_checksum(host), tape_flaws(host), every, std::move(sample)});
   return true;
 } catch (...) {
   full_ = true;
@@ -193,10 +253,9 @@ bool TapeRecorder::add_outcome(const std::string& kind, const std::string& name,
 }
 
 bool TapeRecorder::reads(const c10::TensorImpl& tensor) {
-  TensorView view;
-  if (!view_of(tensor, &view)) return false;
+  const c10::StorageImpl* const storage = tape_storage(tensor);
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto it = ids_.find(view.storage);
+  const auto it = ids_.find(storage);
   return it != ids_.end() && (known_[it->second].state == Known::kInput || known_[it->second].used);
 }
 
@@ -205,6 +264,7 @@ capture::RawTape TapeRecorder::take() {
   capture::RawTape raw;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    for (const std::string& device : raw_.devices) wait_for_device(c10::Device(device));  // whichever stream wrote it
     std::size_t wanted = 0;  // told before anything is copied
     for (const Known& known : known_) {
       if (known.state == Known::kInput && !known.copied && known.end > known.begin)
@@ -233,6 +293,7 @@ capture::RawTape TapeRecorder::take() {
       if (text == nullptr) text = &raw.settings.emplace_back("collectives", "").second;
       *text += (text->empty() ? "" : ", ") + std::to_string(calls) + " x " + name;
     }
+    if (draws_left_out_ != 0) raw.settings.emplace_back("draws_left_out", std::to_string(draws_left_out_));
     if (!autocast_.empty()) raw.settings.emplace_back("autocast", autocast_);
   }
   clear();

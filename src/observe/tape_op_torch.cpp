@@ -37,6 +37,9 @@ TapeOp tape_op(const at::RecordFunction& fn) {
   op.writes = info.writes;
   op.overwrites = info.overwrites;
   op.num_args = info.args.size();
+  for (std::size_t i = 0; i < info.args.size(); ++i) {
+    if (info.args[i] == "dropout_p" || info.args[i] == "dropout") op.dropout = static_cast<int>(i);
+  }
   op.num_returns = info.returns.size();
   const auto name = fn.operator_name();
   if (!name) {

@@ -33,10 +33,11 @@ struct InsideGuard {
 bool below_autograd() {
   return c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutogradFunctionality);
 }
-bool autocast_ahead() {
-  return at::autocast::is_autocast_enabled(at::kCPU) &&
-         !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutocastCPU);
+bool autocast_ahead(c10::DeviceType type) {
+  return at::autocast::is_autocast_enabled(type) &&
+         !c10::impl::tls_is_dispatch_key_excluded(type == at::kCPU ? c10::DispatchKey::AutocastCPU : c10::DispatchKey::AutocastCUDA);
 }
+bool autocast_ahead() { return autocast_ahead(at::kCPU) || autocast_ahead(at::kCUDA); }
 
 }  // namespace
 
@@ -51,6 +52,7 @@ struct TapeRecorder::Context : at::ObserverContext {
   const Op* op = nullptr;
   c10::SmallVector<TapeUse, 4> uses;
   c10::SmallVector<std::int64_t, 1> drawn;  // generators that it may draw from
+  bool drops = false;                       // values, with a probability that is not zero
 };
 
 TapeRecorder& TapeRecorder::get() {
@@ -144,6 +146,7 @@ void TapeRecorder::clear() {
     random_states_.clear();
     raw_ = {};
     events_ = bytes_ = held_bytes_ = 0;
+    drawn_bytes_ = draws_left_out_ = 0;
     full_ = too_large_ = lets_go_ = false;
     autocast_.clear();
     exchanges_.clear();
@@ -207,7 +210,15 @@ std::int64_t TapeRecorder::generator_number(const at::Generator& generator) {
     if (generators_[i].unsafeGetGeneratorImpl() == generator.unsafeGetGeneratorImpl())
       return static_cast<std::int64_t>(i);
   }
-  if (!generator.defined() || !generator.device().is_cpu()) return -1;
+  if (!generator.defined() || (!generator.device().is_cpu() && generator_state(generator).empty())) return -1;
+  const std::uint8_t device = device_number(generator.device());
+  if (device != 0) {
+    while (raw_.generators.size() < generators_.size()) raw_.generators.push_back({0, raw_.generators.empty()});
+    const at::Generator* const usual = &at::globalContext().defaultGenerator(generator.device());
+    raw_.generators.push_back({device, usual->unsafeGetGeneratorImpl() == generator.unsafeGetGeneratorImpl()});
+  } else if (!raw_.generators.empty()) {
+    raw_.generators.push_back({});
+  }
   generators_.push_back(generator);
   random_states_.emplace_back();
   return static_cast<std::int64_t>(generators_.size()) - 1;
@@ -236,6 +247,25 @@ void TapeRecorder::refuse(const Op& op) {
   if (refused.size() < kMaxTold && std::find(refused.begin(), refused.end(), op.name) == refused.end()) refused.push_back(op.name);
 }
 
+bool TapeRecorder::moved(std::int64_t generator) {
+  const auto index = static_cast<std::size_t>(generator);
+  return !generators_[index].device().is_cpu() && generator_state(generators_[index]) != random_states_[index];
+}
+
+std::int64_t TapeRecorder::default_generator(c10::ArrayRef<TapeUse> uses, c10::ArrayRef<c10::IValue> inputs) {
+  std::uint8_t device = 0;
+  for (const TapeUse& use : uses) device = std::max(device, raw_.storages[use.storage].device);
+  for (const c10::IValue& input : inputs) {
+    if (device == 0 && input.isDevice()) device = device_number(input.toDevice());
+  }
+  if (device == 0) return 0;
+  try {
+    return generator_number(at::globalContext().defaultGenerator(c10::Device(raw_.devices[device])));
+  } catch (...) {
+    return -1;  // a backend without one
+  }
+}
+
 std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunction& fn,
                                                                 TapePlaces::Where where) {
   if (full_) return nullptr;
@@ -253,7 +283,7 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
   }
   if (op.transparent) return nullptr;
   if (autocast_.empty() && autocast_ahead())
-    autocast_ = c10::toString(at::autocast::get_autocast_dtype(at::kCPU));
+    autocast_ = c10::toString(at::autocast::get_autocast_dtype(autocast_ahead(at::kCPU) ? at::kCPU : at::kCUDA));
   auto inputs = fn.inputs();
   // A boxed call shows its whole stack, with what its callers left below the arguments.
   if (inputs.size() > op.num_args) inputs = inputs.slice(inputs.size() - op.num_args);
@@ -276,7 +306,11 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
       return nullptr;
     }
   }
-  if (op.random && context->drawn.empty()) context->drawn.push_back(0);
+  if (op.dropout >= 0 && inputs[static_cast<std::size_t>(op.dropout)].isDouble())
+    context->drops = inputs[static_cast<std::size_t>(op.dropout)].toDouble() != 0;
+  if (op.random && context->drawn.empty()) {
+    if (const std::int64_t usual = default_generator(context->uses, inputs); usual >= 0) context->drawn.push_back(usual);
+  }
   for (const std::int64_t number : context->drawn) random_before(number);
   for (const TapeUse& use : context->uses) {
     if (op.from_host) known_[use.storage].allocation = record::kNone;
@@ -356,7 +390,11 @@ void TapeRecorder::end_op(const at::RecordFunction& fn, Context* context) {
     }
   }
   if (!told) refuse(op);
-  for (const std::int64_t number : context->drawn) random_after(number);
+  bool drew = context->drops || (op.random && op.dropout < 0 && context->drawn.empty());
+  for (const std::int64_t number : context->drawn) {
+    drew = drew || moved(number);
+    random_after(number);
+  }
   capture::WireWriter event(&raw_.events);
   event.u8(static_cast<std::uint8_t>(capture::RawEvent::kEnd));
   event.var(context->number);
@@ -367,6 +405,7 @@ void TapeRecorder::end_op(const at::RecordFunction& fn, Context* context) {
     event.var(0);
   }
   ++events_;
+  if (told && drew) keep_drawn(shown, context->uses, op.writes);
 }
 
 }  // namespace finitude::observe

@@ -64,6 +64,7 @@ class TapeRecorder {
     State state = kSeen;
     bool copied = false;
     bool used = false;  // read after it was seen first
+    bool on_device = false;
     std::int64_t begin = 0, end = 0;  // of an input: what is read of it
     std::uint64_t filled = 0;         // checksum of a kFresh one when it was read last
     std::uint64_t handed_out = 0;     // the same when its allocation came back: nobody wrote it since where they are equal
@@ -81,6 +82,11 @@ class TapeRecorder {
   std::int64_t generator_number(const at::Generator& generator);
   void random_before(std::int64_t generator);
   void random_after(std::int64_t generator);
+  bool moved(std::int64_t generator);
+  // The default generator of the device that a call computes on; -1: there is none that can be told.
+  std::int64_t default_generator(c10::ArrayRef<TapeUse> uses, c10::ArrayRef<c10::IValue> inputs);
+  std::uint8_t device_number(const c10::Device& device);
+  void keep_drawn(c10::ArrayRef<TapeUse> results, c10::ArrayRef<TapeUse> arguments, std::uint64_t writes);
   void read(const TapeUse& use);
   void write(const TapeUse& use, bool overwrites_all);
   void fill(capture::StorageId id);
@@ -109,6 +115,7 @@ class TapeRecorder {
   std::uint64_t events_ = 0;
   std::size_t bytes_ = 0, max_bytes_ = 0, held_bytes_ = 0;
   bool too_large_ = false, every_step_ = false;
+  std::size_t drawn_bytes_ = 0, draws_left_out_ = 0;  // of what calls on a device drew
   std::map<std::string, std::size_t> exchanges_;  // calls of each collective operation
   std::string autocast_;  // the dtype that some call was to be cast to
 };

@@ -3,6 +3,10 @@
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/core/Generator.h>
 
+#include <algorithm>
+#include <cstring>
+
+#include "observe/device_memory_torch.h"
 #include "observe/tensor_view_torch.h"
 
 namespace finitude::observe {
@@ -12,6 +16,17 @@ using capture::Value;
 using capture::WireWriter;
 
 constexpr std::size_t kMaxConstant = 16;
+
+bool plain(const c10::TensorImpl& impl) {
+  static const c10::DispatchKeySet kOthers =
+      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
+                           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::BatchedNestedTensor,
+                           c10::DispatchKey::ZeroTensor, c10::DispatchKey::Functionalize});
+  const c10::DispatchKeySet keys = impl.key_set();
+  return is_recorded_device(impl.device()) && !keys.has_any(kOthers) && !keys.has_backend(c10::BackendComponent::MetaBit) &&
+         !impl.is_python_dispatch() && !keys.has(c10::DispatchKey::Quantized) &&
+         !keys.has(c10::DispatchKey::NestedTensor) && impl.dtype().isScalarType();
+}
 
 class Scribe {
  public:
@@ -82,7 +97,7 @@ class Scribe {
       kind(Value::kTensor);
       return dense(impl);
     }
-    if (impl.layout() != c10::kSparse || !impl.key_set().has(c10::DispatchKey::SparseCPU)) return false;
+    if (impl.layout() != c10::kSparse || !impl.key_set().has(c10::DispatchKey::Sparse)) return false;
     const auto& sparse = static_cast<const at::SparseTensorImpl&>(impl);
     const at::Tensor indices = sparse.indices(), values = sparse.values();
     if (!indices.defined() || !values.defined()) return false;
@@ -98,16 +113,6 @@ class Scribe {
     return true;
   }
 
-  static bool plain(const c10::TensorImpl& impl) {
-    static const c10::DispatchKeySet kOthers =
-        c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
-                             c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::BatchedNestedTensor,
-                             c10::DispatchKey::ZeroTensor, c10::DispatchKey::Functionalize});
-    const c10::DispatchKeySet keys = impl.key_set();
-    return impl.is_cpu() && !keys.has_any(kOthers) && !keys.has_backend(c10::BackendComponent::MetaBit) &&
-           !impl.is_python_dispatch() && !keys.has(c10::DispatchKey::QuantizedCPU) &&
-           !keys.has(c10::DispatchKey::NestedTensorCPU) && impl.dtype().isScalarType();
-  }
 
   bool dense(const c10::TensorImpl& impl) {
     if (!impl.has_storage() || impl.dim() > static_cast<std::int64_t>(capture::kMaxDims)) return false;
@@ -131,7 +136,7 @@ class Scribe {
     for (std::size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
     const std::int64_t end = impl.numel() == 0 ? begin : begin + (last + 1) * item;
     if (impl.numel() != 0 && end > static_cast<std::int64_t>(storage->nbytes())) return false;
-    if (impl.is_wrapped_number() && impl.numel() == 1 && static_cast<std::size_t>(item) <= kMaxConstant) {
+    if (impl.is_cpu() && impl.is_wrapped_number() && impl.numel() == 1 && static_cast<std::size_t>(item) <= kMaxConstant) {
       parts.offset = 0;
       parts.constant = static_cast<const char*>(storage->data_ptr().get()) + begin;
       parts.constant_bytes = static_cast<std::size_t>(item);
@@ -156,7 +161,15 @@ bool write_value(const c10::IValue& value, std::size_t arg, const TapeNames& nam
   return Scribe(arg, names, out, uses).value(value);
 }
 
-std::uint64_t tape_checksum(const at::Tensor& tensor) {
+c10::StorageImpl* tape_storage(const c10::TensorImpl& tensor) {
+  TensorView view;
+  if (view_of(tensor, &view)) return view.storage;  // what torch.func wraps, too
+  if (tensor.is_cpu() || !plain(tensor) || tensor.layout() != c10::kStrided || !tensor.has_storage()) return nullptr;
+  return tensor.unsafe_storage().unsafeGetStorageImpl();
+}
+
+std::uint64_t tape_checksum(const at::Tensor& given) {
+  const at::Tensor tensor = on_host(given);
   if (!tensor.defined()) return 0;
   TensorView view;
   if (tensor.layout() == c10::kStrided)
@@ -166,7 +179,27 @@ std::uint64_t tape_checksum(const at::Tensor& tensor) {
   return tape_checksum(sparse.indices()) * 31 + tape_checksum(sparse.values());
 }
 
-capture::Flaws tape_flaws(const at::Tensor& tensor) {
+std::pair<std::uint64_t, std::string> tape_sample(const at::Tensor& given) {
+  const at::Tensor tensor = on_host(given);
+  TensorView v;
+  if (!tensor.defined() || tensor.layout() != c10::kStrided || tensor.is_conj() || tensor.is_neg() ||
+      !view_of(*tensor.unsafeGetTensorImpl(), &v) || v.batched || v.numel == 0) {
+    return {};
+  }
+  const auto count = static_cast<std::uint64_t>(v.numel);
+  const std::uint64_t every = (count + capture::kMaxSample - 1) / capture::kMaxSample;
+  const auto item = static_cast<std::int64_t>(tensor.element_size());
+  std::string bytes;
+  for (std::uint64_t n = 0; n < count; n += every) {
+    std::int64_t offset = 0, left = static_cast<std::int64_t>(n);
+    for (std::size_t d = v.sizes.size(); d-- > 0; left /= v.sizes[d]) offset += left % v.sizes[d] * v.strides[d];
+    bytes.append(v.data + offset * item, static_cast<std::size_t>(item));
+  }
+  return {every, std::move(bytes)};
+}
+
+capture::Flaws tape_flaws(const at::Tensor& given) {
+  const at::Tensor tensor = on_host(given);
   if (!tensor.defined()) return {};
   if (tensor.layout() == c10::kSparse && tensor.is_cpu())
     return tape_flaws(static_cast<const at::SparseTensorImpl&>(*tensor.unsafeGetTensorImpl()).values());

@@ -3,8 +3,12 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/core/List.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/ScalarType.h>
+#include <c10/core/TensorOptions.h>
 
 #include <algorithm>
 #include <cstring>
@@ -39,6 +43,33 @@ c10::Storage new_storage(std::size_t size_bytes, std::size_t misaligned, const c
   return storage;
 }
 
+// The bytes of a storage on any device.
+at::Tensor bytes_in(const c10::Storage& storage) {
+  at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(c10::computeDispatchKey(at::kByte, c10::kStrided, storage.device())),
+      c10::scalarTypeToTypeMeta(at::kByte));
+  t.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<std::int64_t>(storage.nbytes())});
+  return t;
+}
+
+at::Tensor bytes_at(const char* content, std::size_t size_bytes) {
+  return at::from_blob(const_cast<char*>(content), {static_cast<std::int64_t>(size_bytes)}, at::TensorOptions(at::kByte));
+}
+
+c10::Storage new_storage_on(c10::Device device, std::size_t size_bytes, std::size_t misaligned, const char* content) {
+  if (device.is_cpu()) return new_storage(size_bytes, misaligned, content);
+  const at::TensorOptions options = at::TensorOptions(at::kByte).device(device);
+  const auto size = static_cast<std::int64_t>(size_bytes);
+  if (content == nullptr) return at::zeros({size}, options).storage();
+  at::Tensor t = at::empty({size}, options);
+  t.copy_(bytes_at(content, size_bytes));
+  return t.storage();
+}
+
+bool same_form(const TensorRef& a, const TensorRef& b) {
+  return a.dtype == b.dtype && a.offset == b.offset && a.sizes == b.sizes && a.strides == b.strides;
+}
+
 // Bytes that a view spans. Throws where its numbers overflow or it has elements outside.
 void check_inside(const TensorRef& ref, std::size_t item, std::size_t storage_bytes) {
   TORCH_CHECK(item != 0, "the tape has a tensor of an unknown dtype");
@@ -62,8 +93,9 @@ void check_inside(const TensorRef& ref, std::size_t item, std::size_t storage_by
 
 }  // namespace
 
-TapeMemory::TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype, PlayObserver* observer)
-    : tape_(tape), observer_(observer), storages_(tape.storages.size()), last_used_(tape.entries.size()) {
+TapeMemory::TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype, const DeviceMap& map,
+                       PlayObserver* observer)
+    : tape_(tape), observer_(observer), map_(map), storages_(tape.storages.size()), last_used_(tape.entries.size()) {
   if (dtype) retype_.emplace(tape, *dtype);
   constexpr std::size_t kNever = static_cast<std::size_t>(-1);
   std::vector<std::size_t> last(tape.storages.size(), kNever);
@@ -93,25 +125,34 @@ c10::Storage& TapeMemory::storage(StorageId id) {
     TORCH_CHECK(known.origin != capture::Storage::kProduced, "the tape reads memory before it is made");
     const bool has_bytes = known.origin == capture::Storage::kInput;
     TORCH_CHECK(!has_bytes || known.bytes.size() == known.size_bytes, "the content of an input is not there");
-    slot = new_storage(known.size_bytes, known.misaligned, has_bytes ? known.bytes.data() : nullptr);
+    slot = new_storage_on(device_of(id), known.size_bytes, known.misaligned, has_bytes ? known.bytes.data() : nullptr);
     if (retype_ && retype_->converts(id)) slot = retype_->converted(id, slot);
-    if (has_bytes && !retype_ && observer_ != nullptr) observer_->given(id, slot);
+    if (has_bytes && !retype_ && slot.device().is_cpu() && observer_ != nullptr) observer_->given(id, slot);
   }
   return slot;
 }
 
 at::Tensor TapeMemory::dense(const TensorRef& ref) {
   const bool constant = ref.storage == capture::kNoStorage;
+  if (const auto other = stand_ins_.find(ref.storage); !constant && other != stand_ins_.end()) {
+    TORCH_CHECK(same_form(ref, other->second.as), "reads a part of what has another form on this device");
+    return other->second.tensor;
+  }
   c10::Storage memory =
       constant ? new_storage(ref.constant.size(), 0, ref.constant.data()) : storage(ref.storage);
   if (as_recorded_ && !constant && retype_->converts(ref.storage))
     memory = retype_->shadow(ref.storage, memory);
+  if (on_host_ && !constant && !memory.device().is_cpu()) {
+    const auto [found, is_new] = hosts_.try_emplace(ref.storage);
+    if (is_new) found->second = bytes_in(memory).to(at::kCPU).storage();
+    memory = found->second;
+  }
   const c10::ScalarType dtype = dtype_of(ref);
   const std::size_t item =
       static_cast<std::uint8_t>(dtype) == ref.dtype ? capture::item_bytes(ref.dtype) : c10::elementSize(dtype);
   check_inside(ref, item, memory.nbytes());
   at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(memory), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::Storage(memory), c10::DispatchKeySet(c10::computeDispatchKey(dtype, c10::kStrided, memory.device())),
       c10::scalarTypeToTypeMeta(dtype));
   c10::TensorImpl* impl = t.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(ref.sizes, ref.strides);
@@ -156,6 +197,30 @@ void TapeMemory::set_as_recorded(bool on) {
   if (!on) retype_->end_shadows(storages_);
 }
 
+c10::Storage TapeMemory::on_device(StorageId id, const c10::Storage& host) const {
+  return new_storage_on(device_of(id), host.nbytes(), 0, static_cast<const char*>(host.data()));
+}
+
+void TapeMemory::set_on_host(bool on) {
+  on_host_ = on;
+  if (on) return;
+  for (const auto& [id, host] : hosts_) {
+    if (storages_[id].unsafeGetStorageImpl() == nullptr) {
+      storages_[id] = on_device(id, host);  // of a result
+    } else if (host.nbytes() == storages_[id].nbytes() && host.nbytes() != 0) {
+      bytes_in(storages_[id]).copy_(bytes_in(host));  // whatever was written into it
+    }
+  }
+  hosts_.clear();
+}
+
+void TapeMemory::make(const std::vector<Value>& results) {
+  for (const StorageId id : unmade(results)) {
+    // What a tape says of sizes is bounded by nothing but what it says of tensors in it; memory that is not there is told.
+    storages_[id] = new_storage_on(device_of(id), tape_.storages[id].size_bytes, 0, nullptr);
+  }
+}
+
 at::Tensor TapeMemory::tensor(const Value& value) {
   if (value.kind == Value::kUndefined) return {};
   if (value.kind == Value::kTensor) return dense(value.tensors.at(0));
@@ -166,7 +231,7 @@ at::Tensor TapeMemory::tensor(const Value& value) {
                   indices.size(0) + values.dim() - 1 == static_cast<std::int64_t>(value.sizes.size()),
               "the tape has a sparse tensor whose parts do not fit");
   at::Tensor t = at::detail::make_tensor<at::SparseTensorImpl>(
-      c10::DispatchKeySet(c10::DispatchKey::SparseCPU), values.dtype());
+      c10::DispatchKeySet(c10::computeDispatchKey(values.scalar_type(), c10::kSparse, values.device())), values.dtype());
   auto* impl = static_cast<at::SparseTensorImpl*>(t.unsafeGetTensorImpl());
   impl->resize_(indices.size(0), values.dim() - 1, value.sizes);
   impl->set_indices_and_values_unsafe(indices, values);
@@ -181,6 +246,8 @@ c10::IValue TapeMemory::argument(const Value& value, const c10::Argument& argume
                 "the tape names a dtype that there is not");
     return static_cast<std::int64_t>(retype_->of(static_cast<c10::ScalarType>(value.number)));
   }
+  // Only memory that a GPU is to read is worth pinning, and only such a torch can.
+  if (value.kind == Value::kTrue && argument.name() == "pin_memory" && map_.elsewhere) return false;
   return argument_of(value, argument.type(), generators);
 }
 
@@ -202,7 +269,7 @@ c10::IValue TapeMemory::argument_of(const Value& value, const c10::TypePtr& type
     case Value::kString:
       return value.text;
     case Value::kDevice:
-      return c10::Device(value.text);
+      return on_host_ ? c10::Device(at::kCPU) : map_.named(tape_, value.text);
     case Value::kGenerator:
       TORCH_CHECK(value.number >= 0 && static_cast<std::size_t>(value.number) < generators.size(),
                   "the tape names a generator that it did not set");
@@ -229,26 +296,35 @@ void TapeMemory::fill(std::size_t index) {
   const StorageId id = entry.number;
   const std::uint64_t offset = entry.offset;
   const std::string& bytes = entry.bytes;
+  if (stand_ins_.erase(id) != 0) storages_[id] = new_storage_on(device_of(id), tape_.storages[id].size_bytes, 0, nullptr);
   c10::Storage& into = storage(id);
   if (retype_ && retype_->converts(id)) return retype_->fill(id, into, offset, bytes);
   TORCH_CHECK(offset <= into.nbytes() && bytes.size() <= into.nbytes() - offset,
               "the tape writes outside its memory");
-  if (!bytes.empty())
+  if (!bytes.empty() && into.device().is_cpu()) {
     std::memcpy(static_cast<char*>(into.mutable_data()) + offset, bytes.data(), bytes.size());
-  if (!retype_ && observer_ != nullptr) observer_->filled(index, into);
+  } else if (!bytes.empty()) {
+    bytes_in(into).narrow(0, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(bytes.size())).copy_(bytes_at(bytes.data(), bytes.size()));
+  }
+  if (!retype_ && into.device().is_cpu() && observer_ != nullptr) observer_->filled(index, into);
 }
 
 std::string TapeMemory::bind_dense(const TensorRef& ref, const at::Tensor& t) {
-  if (!t.defined() || t.layout() != c10::kStrided || !t.has_storage()) return "gave no dense tensor";
-  if (t.scalar_type() != dtype_of(ref)) return "gave another dtype";
-  if (t.sizes() != c10::IntArrayRef(ref.sizes)) return "gave another shape";
+  if (!t.defined() || t.layout() != c10::kStrided || !t.has_storage()) return map_.elsewhere && !t.defined() ? bind_stand_in(ref, t) : "gave no dense tensor";
+  if (t.scalar_type() != dtype_of(ref)) return map_.elsewhere ? bind_stand_in(ref, t) : "gave another dtype";
+  if (t.sizes() != c10::IntArrayRef(ref.sizes)) return map_.elsewhere ? bind_stand_in(ref, t) : "gave another shape";
   if (t.strides() != c10::IntArrayRef(ref.strides)) {
-    // Kernels for another dtype may lay out what they give in another way.
-    return retype_ && !as_recorded_ ? bind_fresh(ref, t) : "gave another shape";
+    // Kernels for another dtype or device may lay out what they give in another way.
+    return (retype_ && !as_recorded_) || map_.elsewhere ? bind_fresh(ref, t) : "gave another shape";
   }
   if (ref.storage == capture::kNoStorage) return "";
   if (ref.storage >= storages_.size()) return "gave what the tape does not name";
   c10::Storage& slot = storages_[ref.storage];
+  if (map_.elsewhere && slot.unsafeGetStorageImpl() == nullptr && t.storage_offset() != ref.offset) return bind_fresh(ref, t);
+  if (on_host_) {
+    const auto [host, is_new] = hosts_.try_emplace(ref.storage, t.storage());
+    return is_new || host->second.unsafeGetStorageImpl() == t.storage().unsafeGetStorageImpl() ? "" : "gave new memory where it gave a view";
+  }
   if (as_recorded_ && retype_->converts(ref.storage)) {
     if (slot.unsafeGetStorageImpl() == nullptr) {
       slot = retype_->converted(ref.storage, t.storage());
@@ -264,6 +340,13 @@ std::string TapeMemory::bind_dense(const TensorRef& ref, const at::Tensor& t) {
   return "";
 }
 
+std::string TapeMemory::bind_stand_in(const TensorRef& ref, const at::Tensor& t) {
+  if (ref.storage >= storages_.size()) return "gave what the tape does not name";
+  if (storages_[ref.storage].unsafeGetStorageImpl() != nullptr) return "gave another form of what was there";
+  stand_ins_[ref.storage] = {ref, t};
+  return "";
+}
+
 std::string TapeMemory::bind_fresh(const TensorRef& ref, const at::Tensor& t) {
   if (ref.storage >= storages_.size()) return "gave what the tape does not name";
   c10::Storage& slot = storages_[ref.storage];
@@ -274,7 +357,11 @@ std::string TapeMemory::bind_fresh(const TensorRef& ref, const at::Tensor& t) {
     extent += static_cast<double>(std::max<std::int64_t>(ref.sizes[d] - 1, 0)) * static_cast<double>(ref.strides[d]);
   if (extent > 16.0 * static_cast<double>(t.numel()) + 4096) return "gave another shape";
   const auto reach = static_cast<std::int64_t>(extent);
-  slot = new_storage(static_cast<std::size_t>(reach) * t.element_size(), 0, nullptr);
+  auto size_bytes = static_cast<std::size_t>(reach) * t.element_size();
+  // Other tensors may lie in it beside this one.
+  const std::uint64_t all = tape_.storages[ref.storage].size_bytes;
+  if (map_.elsewhere && all < 16 * static_cast<std::uint64_t>(size_bytes) + 4096) size_bytes = std::max(size_bytes, static_cast<std::size_t>(all));
+  slot = new_storage_on(device_of(ref.storage), size_bytes, 0, nullptr);
   dense(ref).copy_(t);
   return "";
 }
@@ -298,8 +385,41 @@ std::string TapeMemory::bind(const Value& value, const c10::IValue& result) {
   return "";
 }
 
+std::string TapeMemory::give(const Value& value, const c10::IValue& result) {
+  if (value.kind == Value::kSparse) return "gave a sparse tensor";
+  if (value.kind == Value::kList) {
+    if (!result.isList() || result.toListRef().size() != value.items.size()) return "gave another number of results";
+    for (std::size_t i = 0; i < value.items.size(); ++i) {
+      if (std::string reason = give(value.items[i], result.toListRef()[i]); !reason.empty()) return reason;
+    }
+    return "";
+  }
+  if (value.kind != Value::kTensor) return "";
+  const TensorRef& ref = value.tensors.at(0);
+  if (!result.isTensor()) return "gave no tensor";
+  const at::Tensor& t = result.toTensor();
+  if (ref.storage >= storages_.size()) return "gave what the tape does not name";
+  if (!t.defined() || t.sizes() != c10::IntArrayRef(ref.sizes)) return bind_stand_in(ref, t);
+  if (storages_[ref.storage].unsafeGetStorageImpl() == nullptr)
+    storages_[ref.storage] = new_storage_on(device_of(ref.storage), tape_.storages[ref.storage].size_bytes, 0, nullptr);
+  dense(ref).copy_(t);
+  return "";
+}
+
+c10::IValue TapeMemory::given(const Value& value) {
+  if (value.kind == Value::kInt) return value.number;
+  if (value.kind == Value::kTensor || value.kind == Value::kSparse || value.kind == Value::kUndefined) return tensor(value);
+  if (value.kind != Value::kList) return {};
+  c10::List<at::Tensor> list;
+  for (const Value& item : value.items) list.push_back(tensor(item));
+  return list;
+}
+
 void TapeMemory::after_entry(std::size_t index) {
-  for (const StorageId id : last_used_[index]) storages_[id] = c10::Storage();
+  for (const StorageId id : last_used_[index]) {
+    storages_[id] = c10::Storage();
+    stand_ins_.erase(id);
+  }
 }
 
 }  // namespace finitude::replay

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "capture/tape.h"
+#include "replay/tape_device_torch.h"
 #include "replay/tape_observer_torch.h"
 #include "replay/tape_retype_torch.h"
 
@@ -19,8 +20,8 @@ namespace finitude::replay {
 class TapeMemory {
  public:
   // dtype: the floating dtype that everything is computed in; nothing: each as it was.
-  // observer: is told of content, and may be null.
-  TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype, PlayObserver* observer);
+  // observer: is told of content, and may be null. map: where memory lies; has to outlive this.
+  TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType> dtype, const DeviceMap& map, PlayObserver* observer);
 
   // Throw c10::Error where the tape asks for what cannot be.
   c10::IValue argument(const capture::Value& value, const c10::Argument& argument,
@@ -40,12 +41,24 @@ class TapeMemory {
   void unmake(const std::vector<capture::StorageId>& fresh);
   // Until it is set back, arguments and results are in the dtypes that they were recorded in.
   void set_as_recorded(bool on);
+  // Until it is set back, arguments are copies on the CPU, and what is bound comes from there. Then all goes to its device.
+  void set_on_host(bool on);
+  // Memory of the size that the tape tells, for results that are known without a call; zeros until it is filled.
+  void make(const std::vector<capture::Value>& results);
+  // A result computed in another way than by its operator: its numbers go into memory of the form on the tape. The reason where
+  // they cannot.
+  std::string give(const capture::Value& value, const c10::IValue& result);
+  // A result that is there, as its operator would have given it.
+  c10::IValue given(const capture::Value& value);
 
  private:
   c10::IValue argument_of(const capture::Value& value, const c10::TypePtr& type,
                           const std::vector<at::Generator>& generators);
   c10::ScalarType dtype_of(const capture::TensorRef& ref) const;
   std::string bind_fresh(const capture::TensorRef& ref, const at::Tensor& tensor);
+  std::string bind_stand_in(const capture::TensorRef& ref, const at::Tensor& tensor);
+  c10::Storage on_device(capture::StorageId id, const c10::Storage& host) const;
+  c10::Device device_of(capture::StorageId id) const { return map_.at(tape_.storages[id].device); }
   at::Tensor dense(const capture::TensorRef& ref);
   c10::Storage& storage(capture::StorageId id);
   std::string bind_dense(const capture::TensorRef& ref, const at::Tensor& tensor);
@@ -53,7 +66,16 @@ class TapeMemory {
   const capture::Tape& tape_;
   PlayObserver* const observer_;
   std::optional<Retype> retype_;
-  bool as_recorded_ = false;
+  bool as_recorded_ = false, on_host_ = false;
+  const DeviceMap& map_;
+  // Results that have another form on this device than on the one of the recording: a statistic in another format, a workspace of
+  // another size. Calls that read the whole of one get it as it is.
+  struct StandIn {
+    capture::TensorRef as;
+    at::Tensor tensor;
+  };
+  std::map<capture::StorageId, StandIn> stand_ins_;
+  std::map<capture::StorageId, c10::Storage> hosts_;  // while on_host_: copies of what calls are given
   std::vector<c10::Storage> storages_;
   std::vector<std::vector<capture::StorageId>> last_used_;  // by entry
 };

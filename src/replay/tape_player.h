@@ -20,12 +20,15 @@ struct PlayOptions {
   std::string dtype;
   // Deterministic kernels only; a call that has none fails.
   bool deterministic = false;
+  // "cpu" or "cuda"; empty: as map_devices() of tape_device_torch.h has it. With a dtype always the CPU.
+  std::string device;
 };
 
 struct PlayedOutcome {
   std::string kind, name;
   std::uint64_t expected = 0, got = 0;  // checksums
   capture::Flaws expected_flaws, got_flaws;
+  std::string got_sample;  // as Outcome::sample, where the bits differ and it is known
   bool same() const { return expected == got; }
 };
 
@@ -38,6 +41,8 @@ struct Played {
   bool stopped = false;                 // by the observer, after the last of `calls`
   // With another dtype: operators that were computed in the dtypes they were recorded in, and why.
   std::map<std::string, std::string> as_recorded;
+  // On another type of device: operators that were computed in another way than by themselves, and how.
+  std::map<std::string, std::string> otherwise;
 
   // The same step: it ran, and every outcome has the bits it had.
   bool identical() const;

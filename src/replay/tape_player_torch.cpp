@@ -1,4 +1,5 @@
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -11,10 +12,13 @@
 #include <cstdlib>
 #include <optional>
 
+#include "observe/device_memory_torch.h"
 #include "observe/generator_state_torch.h"
 #include "observe/no_warnings_torch.h"
 #include "observe/settings_torch.h"
 #include "observe/tape_values_torch.h"
+#include "replay/plain_call_torch.h"
+#include "replay/tape_elsewhere_torch.h"
 #include "replay/tape_memory_torch.h"
 #include "replay/tape_observer_torch.h"
 #include "replay/tape_player.h"
@@ -29,8 +33,7 @@ constexpr std::uint32_t kMaxGenerators = 4096;
 
 // Operators that reach outside the process, or take an address for granted.
 bool reaches_out(const std::string& name) {
-  for (const char* denied :
-       {"aten::from_file", "aten::_cuda", "aten::_cudnn", "aten::_unsafe_masked_index_put_accumulate"}) {
+  for (const char* denied : {"aten::from_file", "aten::_cuda", "aten::_unsafe_masked_index_put_accumulate"}) {
     if (name.starts_with(denied)) return true;
   }
   return false;
@@ -64,9 +67,11 @@ class Player {
         options_(options),
         observer_(observer),
         dtype_(dtype_named(options.dtype)),
-        memory_(tape, dtype_, observer) {}
+        map_(map_devices(tape, options.dtype.empty() ? options.device : "cpu")),
+        memory_(tape, dtype_, map_, observer) {}
 
   Played run() {
+    TORCH_CHECK(map_.missing.empty(), map_.missing);
     find_operators();
     if (!played_.missing.empty()) return std::move(played_);
     const at::DisableRecordFunctionGuard unobserved;
@@ -82,8 +87,7 @@ class Player {
     }
     const observe::WithSettings with(settings);
     if (dtype_) c10::set_default_dtype(c10::scalarTypeToTypeMeta(*dtype_));  // goes back with the settings
-    generators_.push_back(at::detail::getDefaultCPUGenerator());
-    const std::string random_before = observe::generator_state(generators_[0]);
+    add_generators(1);
     const auto began = std::chrono::steady_clock::now();
     std::size_t i = 0;
     try {
@@ -100,7 +104,7 @@ class Player {
     } catch (...) {
       fail(i, "an unknown error");
     }
-    observe::set_generator_state(generators_[0], random_before);
+    for (const auto& [generator, before] : defaults_) observe::set_generator_state(generator, before);
     return std::move(played_);
   }
 
@@ -117,6 +121,24 @@ class Player {
         played_.missing.push_back(full_name(op) + " (not registered here)");
       } else {
         operators_.push_back(*handle);
+      }
+    }
+    if (!map_.elsewhere || !played_.missing.empty()) return;
+    for (const std::string& name : only_there(tape_, map_, operators_)) played_.missing.push_back(name);
+  }
+
+  // Up to this many. Those of a device that the step is not played on are never set: what they gave is on the tape.
+  void add_generators(std::size_t count) {
+    while (generators_.size() < count) {
+      const capture::GeneratorHome home = capture::generator_home(tape_, generators_.size());
+      const c10::Device there = home.device == 0 ? c10::Device(at::kCPU) : map_.at(home.device);
+      if (home.is_default && (home.device == 0 || !there.is_cpu())) {
+        generators_.push_back(at::globalContext().defaultGenerator(there));
+        defaults_.emplace_back(generators_.back(), observe::generator_state(generators_.back()));
+      } else if (there.is_cpu()) {
+        generators_.push_back(at::detail::createCPUGenerator());
+      } else {
+        generators_.push_back(at::globalContext().getAcceleratorHooksInterface(there.type()).getNewGenerator(there.index()));
       }
     }
   }
@@ -141,7 +163,8 @@ class Player {
     }
     if (e.kind == Entry::kRandom) {
       if (e.number >= kMaxGenerators) return "too many generators";
-      while (e.number >= generators_.size()) generators_.push_back(at::detail::createCPUGenerator());
+      add_generators(std::size_t{e.number} + 1);
+      if (const auto home = capture::generator_home(tape_, e.number).device; home != 0 && map_.at(home).is_cpu()) return "";
       return observe::set_generator_state(generators_[e.number], e.bytes) ? ""
                                                                           : "not the state of a generator";
     }
@@ -150,7 +173,8 @@ class Player {
     const auto& arguments = op.schema().arguments();
     if (e.args.size() != arguments.size()) return "takes " + std::to_string(arguments.size()) + " arguments";
     at::GradMode::set_enabled(e.grad_mode);
-    if (!dtype_) return issue(index, op);
+    if (map_.elsewhere && results_are_recorded(tape_, index)) return take(index, op);
+    if (!dtype_) return map_.elsewhere ? issue_elsewhere(index, op) : issue(index, op);
     // What is drawn depends on the dtype: the same numbers come of the same dtype only.
     if (!memory_.converts(e.args) && !memory_.converts(e.results)) return issue_as_recorded(index, op);
     std::string why = may_draw(op, e.args) ? "draws random numbers" : "";
@@ -168,19 +192,57 @@ class Player {
     return issue_as_recorded(index, op);
   }
 
-  std::string issue(std::size_t index, const c10::OperatorHandle& op) {
+  // What the call drew, or what came of it, is on the tape behind it.
+  std::string take(std::size_t index, const c10::OperatorHandle& op) {
+    const Entry& e = tape_.entries[index];
+    torch::jit::Stack given, results;
+    if (observer_ != nullptr) {
+      given = arguments_of(index, op);
+      observer_->before({index, op.schema(), given, {}});
+    }
+    memory_.make(e.results);
+    for (std::size_t i = index + 1; i < tape_.entries.size() && tape_.entries[i].kind == Entry::kFill; ++i) memory_.fill(i);
+    ++played_.calls;
+    played_.otherwise.try_emplace(full_name(tape_.operators[e.number]), "as recorded");
+    if (observer_ == nullptr) return "";
+    for (const capture::Value& result : e.results) results.push_back(memory_.given(result));
+    played_.stopped = !observer_->after({index, op.schema(), given, results});
+    return "";
+  }
+
+  std::string issue_elsewhere(std::size_t index, const c10::OperatorHandle& op) {
+    const Entry& e = tape_.entries[index];
+    const bool on_host = !c10::Device(map_.target).is_cpu() && (may_draw(op, e.args) || !is_here(op, map_));
+    if (on_host) played_.otherwise.try_emplace(full_name(tape_.operators[e.number]), "on the CPU");
+    memory_.set_on_host(on_host);
+    std::string reason = issue(index, op, device_form(tape_.operators[e.number].name));
+    memory_.set_on_host(false);
+    return reason;
+  }
+
+  torch::jit::Stack arguments_of(std::size_t index, const c10::OperatorHandle& op) {
     const Entry& e = tape_.entries[index];
     const auto& arguments = op.schema().arguments();
-    torch::jit::Stack stack, given;
+    torch::jit::Stack stack;
     stack.reserve(arguments.size());
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       stack.push_back(memory_.argument(e.args[i], arguments[i], generators_));
     }
+    return stack;
+  }
+
+  // form: how to compute it without the operator; null: by the operator.
+  std::string issue(std::size_t index, const c10::OperatorHandle& op, DeviceForm form = nullptr) {
+    const Entry& e = tape_.entries[index];
+    torch::jit::Stack stack = arguments_of(index, op), given;
     if (observer_ != nullptr) {
       observer_->change(index, op.schema(), stack);
       given = stack;
       observer_->before({index, op.schema(), given, {}});
     }
+    torch::jit::Stack found;
+    if (form != nullptr) found = form(PlainCall(op.schema(), stack));
+    if (!found.empty()) return formed(index, op, std::move(found), given);
     {
       const at::RecordFunctionGuard traced(observer_ != nullptr && observer_->is_traced());
       op.callBoxed(&stack);
@@ -191,6 +253,22 @@ class Player {
       if (std::string reason = memory_.bind(e.results[i], stack[i]); !reason.empty()) return reason;
     }
     if (observer_ != nullptr) played_.stopped = !observer_->after({index, op.schema(), given, stack});
+    return "";
+  }
+
+  std::string formed(std::size_t index, const c10::OperatorHandle& op, torch::jit::Stack found, const torch::jit::Stack& given) {
+    const Entry& e = tape_.entries[index];
+    ++played_.calls;
+    if (found.size() != e.results.size()) return "gives another number of results than its plain form";
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (std::string reason = memory_.give(e.results[i], found[i]); !reason.empty()) return reason;
+    }
+    played_.otherwise.try_emplace(full_name(tape_.operators[e.number]), "by plain operations");
+    if (observer_ == nullptr) return "";
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (e.results[i].kind == capture::Value::kTensor) found[i] = memory_.given(e.results[i]);
+    }
+    played_.stopped = !observer_->after({index, op.schema(), given, found});
     return "";
   }
 
@@ -212,10 +290,14 @@ class Player {
   void judge() {
     for (std::size_t i = 0; i < tape_.outcomes.size(); ++i) {
       const capture::Outcome& outcome = tape_.outcomes[i];
-      const at::Tensor tensor = memory_.tensor(outcome.value);
+      const at::Tensor tensor = observe::on_host(memory_.tensor(outcome.value));
       if (observer_ != nullptr) observer_->outcome(i, tensor);
       played_.outcomes.push_back({outcome.kind, outcome.name, outcome.checksum, observe::tape_checksum(tensor),
-                                  outcome.flaws, observe::tape_flaws(tensor)});
+                                  outcome.flaws, observe::tape_flaws(tensor), ""});
+      PlayedOutcome& played = played_.outcomes.back();
+      if (played.same() || outcome.sample_every == 0) continue;
+      auto [every, sample] = observe::tape_sample(tensor);
+      if (every == outcome.sample_every && sample.size() == outcome.sample.size()) played.got_sample = std::move(sample);
     }
   }
 
@@ -226,6 +308,8 @@ class Player {
   Played played_;
   std::vector<c10::OperatorHandle> operators_;
   std::vector<at::Generator> generators_;
+  std::vector<std::pair<at::Generator, std::string>> defaults_;  // and their states before
+  const DeviceMap map_;
   TapeMemory memory_;
 };
 

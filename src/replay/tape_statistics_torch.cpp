@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "observe/device_memory_torch.h"
 #include "observe/tensor_view_torch.h"
 
 namespace finitude::replay {
@@ -27,7 +28,8 @@ std::string number(const char* name, double value) {
 
 }  // namespace
 
-sense::Health health_of(const at::Tensor& tensor) {
+sense::Health health_of(const at::Tensor& given) {
+  const at::Tensor tensor = observe::on_host(given);
   if (!tensor.defined()) return {};
   if (tensor.layout() == c10::kSparse && tensor.is_cpu())
     return health_of(static_cast<const at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl())->values());
@@ -94,7 +96,7 @@ std::vector<NamedTensor> written_of(const c10::FunctionSchema& schema, c10::Arra
 }
 
 at::Tensor copy_of(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.clone() : tensor;
+  return tensor.defined() && tensor.device().is_cpu() ? tensor.clone() : observe::on_host(tensor);
 }
 
 }  // namespace finitude::replay

@@ -27,7 +27,7 @@ std::vector<NamedTensor> tensors_of(const std::vector<c10::Argument>& schema,
 // Of the arguments those that the operator writes.
 std::vector<NamedTensor> written_of(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments);
 
-// A copy in memory of its own, in the same layout where it has no overlap.
+// A copy in memory of its own, of the CPU, in the same layout where it has no overlap.
 at::Tensor copy_of(const at::Tensor& tensor);
 
 }  // namespace finitude::replay

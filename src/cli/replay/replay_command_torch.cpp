@@ -1,14 +1,14 @@
 #include "cli/replay/replay_command_torch.h"
 
-#include <ATen/Context.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "capture/recorded_step.h"
+#include "cli/replay/replay_distance.h"
 #include "replay/tape_calls.h"
 #include "replay/tape_compare_torch.h"
+#include "replay/tape_device_torch.h"
 #include "replay/tape_save_torch.h"
 #include "replay/tape_script_torch.h"
 #include "replay/tape_verdict.h"
@@ -50,11 +50,6 @@ class Command {
       : options_(options), out_(out), err_(err), stopped_(stopped) {}
 
   int run() {
-    if (options_.device == "cuda") {
-      err_(at::hasCUDA() ? "the step was recorded on the CPU; to play it on cuda is not part of this version\n"
-                         : "torch has no CUDA here: a build of torch for CUDA, and a device, are missing\n");
-      return kCannotHere;
-    }
     nlohmann::json about;
     if (const Status status = capture::read_recorded_step(options_.capsule, &about, &tape_); !status.ok()) {
       err_(options_.capsule + " " + status.why() + "\n");
@@ -64,6 +59,13 @@ class Command {
       err_(options_.capsule + " was made with --redact: its values were left out, so it cannot be replayed\n");
       return kCannotHere;
     }
+    const replay::DeviceMap devices = replay::map_devices(tape_, options_.play.dtype.empty() ? options_.play.device : "cpu");
+    if (!devices.missing.empty()) {
+      err_(devices.missing + "\n");
+      return kCannotHere;
+    }
+    out_(replay::tell_devices(tape_, devices, !options_.play.device.empty() || !options_.play.dtype.empty()));
+    elsewhere_ = devices.elsewhere;
     if (!options_.script.empty()) return script(about);
     const std::string& word = options_.stop_at.empty() ? options_.break_at : options_.stop_at;
     if (!word.empty()) return stop_at(word);
@@ -105,7 +107,10 @@ class Command {
     std::vector<Played> runs{replay::play(tape_, options_.play, observers.get())};
     while (!replay::is_decided(runs)) runs.push_back(replay::play(tape_, options_.play));
     if (has_failed(runs[0])) return tell_failure(runs[0]);
-    return std::max(say(replay::tell(runs, tape_)), save(kept.outcomes));
+    Told told = replay::tell(runs, tape_);
+    if (!runs[0].identical()) told.text += tell_distances(tape_, runs[0]);
+    if (elsewhere_) told.text += tell_ways(runs[0]);
+    return std::max(say(told), save(kept.outcomes));
   }
 
   int retyped() {
@@ -163,6 +168,7 @@ class Command {
   const Say& err_;
   StoppedCall* const stopped_;
   capture::Tape tape_;
+  bool elsewhere_ = false;
 };
 
 }  // namespace

@@ -36,7 +36,7 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
       {"--save-tensors", text(&options->save_tensors)},
       {"--script", text(&options->script)},
       {"--dtype", one_of(&options->play.dtype, {"float32", "float64"})},
-      {"--device", one_of(&options->device, {"cpu", "cuda"})},
+      {"--device", one_of(&options->play.device, {"cpu", "cuda"})},
   };
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
@@ -56,6 +56,7 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
     }
   }
   if (options->capsule.empty()) return "which capsule?";
+  if (options->play.device == "cuda" && !options->play.dtype.empty()) return "--dtype computes on the CPU: leave --device cuda out";
   if (!options->stop_at.empty() && !options->break_at.empty()) return "--stop-at or --break, not both";
   return "";
 }
@@ -70,7 +71,8 @@ CAPSULE is the folder of a capsule, or the file of a tape that holds its inputs 
   --times N             so often; every time has to come out the same
   --deterministic       with deterministic kernels only
   --dtype float32|float64   all floating numbers in this dtype: are the same results non-finite, and how far apart is the rest?
-  --device cpu|cuda     where (cpu)
+  --device cpu|cuda     where; otherwise where it was recorded, if there is such a device here, or on the CPU. On another device
+                        the bits may differ: how far is told
   --step-through        a line for each call: what it gave, and the line of the program
   --stop-at CALL        end after this call and show what it read and gave. CALL: its number, a name (aten::log or log),
                         or name#k, the k-th call of it

@@ -15,7 +15,6 @@ struct ReplayOptions {
   bool step_through = false;
   std::string stop_at, break_at;  // a call: its index, a name, or name#k
   std::string save_tensors, script;
-  std::string device = "cpu";
 };
 
 // Empty, or what is wrong with the words.

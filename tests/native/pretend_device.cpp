@@ -1,0 +1,140 @@
+// A device that is none, for tests: torch's PrivateUse1 with memory of the host at addresses that nobody can read, so that whoever
+// takes it for the CPU's ends with SIGSEGV. Every operator is computed on the CPU and its results put there. Its generator counts
+// as Philox does: a seed and an offset.
+#include <ATen/EmptyTensor.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/as_strided_cpu_dispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/set_cpu_dispatch.h>
+#include <ATen/ops/view_cpu_dispatch.h>
+#include <ATen/ops/_reshape_alias_cpu_dispatch.h>
+#include <c10/core/GeneratorImpl.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+constexpr auto kType = c10::DeviceType::PrivateUse1;
+constexpr std::uintptr_t kFar = std::uintptr_t{1} << 62;  // no address of a process
+
+void* near(const void* far) { return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(far) - kFar); }
+
+struct Memory final : c10::Allocator {
+  c10::DataPtr allocate(std::size_t n) override {
+    void* real = n == 0 ? nullptr : std::malloc(n);
+    if (real != nullptr) std::memset(real, 0x5a, n);
+    void* far = real == nullptr ? nullptr : reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(real) + kFar);
+    return {far, real, &std::free, c10::Device(kType, 0)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, std::size_t n) const override { std::memcpy(near(to), near(from), n); }
+};
+Memory memory;
+REGISTER_ALLOCATOR(kType, &memory);
+
+struct Guard final : c10::impl::NoOpDeviceGuardImpl<kType> {
+  static c10::Device zero() { return {kType, 0}; }
+  c10::Device exchangeDevice(c10::Device) const override { return zero(); }
+  c10::Device getDevice() const override { return zero(); }
+  c10::Stream getStream(c10::Device) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, zero()); }
+  c10::Stream exchangeStream(c10::Stream) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, zero()); }
+  void record(void**, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {}
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+  void synchronizeEvent(void*) const override {}
+  void synchronizeDevice(const c10::DeviceIndex) const override {}
+};
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
+
+struct Counter final : c10::GeneratorImpl {
+  Counter() : c10::GeneratorImpl(c10::Device(kType, 0), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
+  void set_current_seed(std::uint64_t seed) override { seed_ = seed, offset_ = 0; }
+  void set_offset(std::uint64_t offset) override { offset_ = offset; }
+  std::uint64_t get_offset() const override { return offset_; }
+  std::uint64_t current_seed() const override { return seed_; }
+  std::uint64_t seed() override { return seed_; }
+  void set_state(const c10::TensorImpl&) override {}
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return nullptr; }
+  Counter* clone_impl() const override { return new Counter(*this); }
+  Counter(const Counter& o) : Counter() { seed_ = o.seed_, offset_ = o.offset_; }
+  std::uint64_t seed_ = 67280421310721u, offset_ = 0;
+};
+
+const at::Generator& counter() {
+  static const at::Generator one = at::make_generator<Counter>();
+  return one;
+}
+
+struct Hooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override { return counter(); }
+  at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::make_generator<Counter>(); }
+};
+
+at::Tensor make_empty(c10::IntArrayRef sizes, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>, std::optional<c10::Device>,
+                 std::optional<bool>, std::optional<c10::MemoryFormat> format) {
+  return at::detail::empty_generic(sizes, &memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype), format);
+}
+
+at::Tensor make_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
+                         std::optional<c10::Device>, std::optional<bool>) {
+  return at::detail::empty_strided_generic(sizes, strides, &memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                           c10::dtype_or_default(dtype));
+}
+
+// The same tensor as the CPU sees it.
+at::Tensor seen(const at::Tensor& t) {
+  if (t.device().is_cpu()) return t;
+  char* base = static_cast<char*>(t.storage().data_ptr().get());
+  if (base == nullptr) return at::empty(t.sizes(), t.options().device(at::kCPU));
+  return at::from_blob(static_cast<char*>(near(base)) + t.storage_offset() * static_cast<std::int64_t>(t.element_size()), t.sizes(), t.strides(),
+                       t.options().device(at::kCPU));
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
+  seen(to).copy_(seen(self));
+  return to;
+}
+
+at::Tensor copy_and_resize(const at::Tensor& self, const at::Tensor& to) { return copy_from(self, to, false); }
+c10::Scalar item(const at::Tensor& self) { return seen(self).item(); }
+at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<std::int64_t> offset) {
+  return at::cpu::as_strided(self, sizes, strides, offset);
+}
+at::Tensor view(const at::Tensor& self, c10::IntArrayRef sizes) { return at::cpu::view(self, sizes); }
+at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides) { return at::cpu::_reshape_alias(self, sizes, strides); }
+
+void by_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) { at::native::cpu_fallback(op, stack); }
+void drawn_by_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  at::native::cpu_fallback(op, stack);
+  auto* impl = counter().unsafeGetGeneratorImpl();
+  impl->set_offset(impl->get_offset() + 4);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", make_empty);
+  m.impl("empty_strided", make_strided);
+  m.impl("_copy_from", copy_from);
+  m.impl("_copy_from_and_resize", copy_and_resize);
+  m.impl("_local_scalar_dense", item);
+  m.impl("as_strided", as_strided);
+  m.impl("view", view);
+  m.impl("_reshape_alias", reshape_alias);
+  for (const char* drawing : {"bernoulli_.float", "normal_", "uniform_", "native_dropout", "randperm.generator_out"})
+    m.impl(drawing, torch::CppFunction::makeFromBoxedFunction<&drawn_by_cpu>());
+}
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&by_cpu>()); }
+
+[[maybe_unused]] const bool registered = [] {
+  at::RegisterPrivateUse1HooksInterface(new Hooks());
+  return true;
+}();
+
+}  // namespace
