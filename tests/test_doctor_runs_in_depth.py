@@ -38,6 +38,8 @@ ALARMS = {
     "what the birth was given, and a remedy": ("P8", "bad", "self 0 to 1", lambda: alarm(cause="log-of-zero", op="aten::log")),
     "a birth in backward": ("P9", "note", "forward hooks are not called", lambda: alarm(cause="domain-edge", phase="backward")),
     "a birth outside of modules": ("P9", "note", "outside of any module", lambda: alarm(cause="log-of-zero")),
+    "samples without which the birth is": ("P11", "note", "single samples make it fail", lambda: with_experiments(
+        alarm(cause="log-of-zero"), ("step up to the birth, sample 1 of 4 replaced by a copy of sample 0", "what is born there is finite"))),
     "samples without which it is finite": ("P11", "note", "single samples make it fail", lambda: with_experiments(
         alarm(cause="overflow"), ("whole step, sample 1 of 4 replaced by a copy of sample 0", FINITE))),
     "other bits when computed again": ("P19", "warn", "other bits in 2 runs", lambda: with_experiments(

@@ -107,6 +107,9 @@ def apply(alarm, found):
     found = notebook.name_cells(found)
     for key in ("births", "cause", "fix", "path"):
         alarm[key] = found[key]
+    if alarm["sink"]["kind"] == "gradient" and found["births"][0]["phase"] in ("forward", "backward", "data"):
+        # Gradients add up over the micro-batches: which of them it was is known only now.
+        alarm["micro_batch"] = found.get("micro_batch", alarm.get("micro_batch", 0))
     samples.name(alarm, found)
     return True
 

@@ -21,6 +21,8 @@ struct Experiment {
   std::string name, outcome;
   bool confirms = false;
   bool predicted = true;                       // the cause says what the outcome has to be
+  std::vector<std::int64_t> rows = {};         // samples of the batch that it is about
+  std::int64_t of_rows = 0;                    // of so many
 };
 
 struct Finding {
@@ -34,6 +36,7 @@ struct Finding {
 
   std::vector<replay::Edit> edits;             // by which the fix can be tried on the whole step, best first
   std::vector<std::int64_t> rows;              // of the birth
+  record::OpId born_in = record::kNone;        // the op whose result is the birth, or the first that read it
   // What came of it (try_on_step).
   bool fix_verified = false;
   std::string fix_tried, fix_outcome;          // empty: not tried

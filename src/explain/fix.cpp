@@ -114,7 +114,7 @@ class Trials {
   void rows() {
     if (!allows(4 * lab_.step_seconds())) return;
     // Half of what is left: the others tell as much.
-    const replay::GuiltyRows found = lab_.guilty_rows(finding_.rows, (limit_ - spent()) / 2);
+    const replay::GuiltyRows found = lab_.guilty_rows(finding_.rows, finding_.born_in, (limit_ - spent()) / 2);
     if (!found.ran || found.guilty.empty()) return;
     finding_.batch_rows = found.rows;
     if (!found.more && !found.together && static_cast<std::int64_t>(found.guilty.size()) < found.rows)
@@ -124,13 +124,18 @@ class Trials {
     for (std::size_t i = 0; i < std::min(found.guilty.size(), kShown); ++i)
       which += (i ? ", " : "") + std::to_string(found.guilty[i]);
     if (found.guilty.size() > kShown) which += " and " + std::to_string(found.guilty.size() - kShown) + " more";
-    add("whole step, sample" + std::string(found.guilty.size() > 1 ? "s " : " ") + which + " of " +
+    const char* const what = found.up_to_birth ? "step up to the birth" : "whole step";
+    const char* const well = found.up_to_birth ? "what is born there is finite" : "loss and gradients finite";
+    const std::string fails = found.up_to_birth ? "makes it fail" : "makes the step fail";
+    add(std::string(what) + ", sample" + (found.guilty.size() > 1 ? "s " : " ") + which + " of " +
             std::to_string(found.rows) + " replaced by a copy of sample " + std::to_string(found.filler),
-        std::string(found.more ? "still not finite: there are more of them" : "loss and gradients finite") +
-            (found.together ? "; none of them alone makes the step fail"
-             : found.guilty.size() > 1 ? "; each of them alone makes the step fail"
+        std::string(found.more ? "still not finite: there are more of them" : well) +
+            (found.together ? "; none of them alone " + fails
+             : found.guilty.size() > 1 ? "; each of them alone " + fails
                                        : ""),
         std::nullopt);
+    finding_.experiments.back().rows = found.guilty;
+    finding_.experiments.back().of_rows = found.rows;
   }
 
   // Did the last update lead to it, or would the same batch have failed before? One update further back may be needed: what

@@ -37,7 +37,7 @@ class TableStep : public replay::StepLab {
     return none;
   }
   StepTrial deterministic() override { return {}; }
-  replay::GuiltyRows guilty_rows(const std::vector<std::int64_t>&, double) override { return rows; }
+  replay::GuiltyRows guilty_rows(const std::vector<std::int64_t>&, record::OpId, double) override { return rows; }
   replay::FillTrial filled(double) override { return fill; }
   StepTrial after_share_of_update(double share) override {
     shares.push_back(share);
@@ -128,6 +128,21 @@ TEST(Fix, GuiltySamplesAreTold) {
   EXPECT_EQ(found->outcome, "loss and gradients finite; each of them alone makes the step fail");
   EXPECT_EQ(finding.guilty, (std::vector<std::int64_t>{3, 9}));
   EXPECT_EQ(finding.batch_rows, 32);
+  EXPECT_EQ(found->rows, finding.guilty);
+  EXPECT_EQ(found->of_rows, 32);
+}
+
+TEST(Fix, WhatWasJudgedIsToldWhereItWasTheBirthOnly) {
+  Finding finding = with_edits(0);
+  TableStep step;
+  step.rows.ran = step.rows.up_to_birth = true;
+  step.rows.rows = 4;
+  step.rows.guilty = {1};
+  try_on_step(finding, step, {});
+  const auto told = [&](const Experiment& e) { return e.name == "step up to the birth, sample 1 of 4 replaced by a copy of sample 0"; };
+  const auto found = std::find_if(finding.experiments.begin(), finding.experiments.end(), told);
+  ASSERT_NE(found, finding.experiments.end());
+  EXPECT_EQ(found->outcome, "what is born there is finite");
 }
 
 TEST(Fix, SamplesThatAreNotAllKnownOrNotGuiltyAloneAreNotNamed) {

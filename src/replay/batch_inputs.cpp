@@ -16,6 +16,8 @@ using capture::Tape;
 using capture::TensorRef;
 using capture::Value;
 
+constexpr const char* kBatch = "batch";  // python/finitude/begun.py
+
 // Rows one after the other, each element once.
 bool is_row_major(const TensorRef& t) {
   std::int64_t expected = 1;
@@ -25,22 +27,41 @@ bool is_row_major(const TensorRef& t) {
   return true;
 }
 
-bool has_rows(const TensorRef& t, std::uint64_t storage_bytes, BatchInput* out) {
-  const std::size_t item = capture::item_bytes(t.dtype);
-  if (t.sizes.empty() || t.sizes[0] < 2 || item == 0 || !is_row_major(t)) return false;
-  std::size_t row = item;
-  for (std::size_t d = 1; d < t.sizes.size(); ++d) row *= static_cast<std::size_t>(t.sizes[d]);
-  const std::size_t begin = static_cast<std::size_t>(t.offset) * item;
-  if (row == 0 || begin + row * static_cast<std::size_t>(t.sizes[0]) > storage_bytes) return false;
+std::int64_t elements(const TensorRef& t) {
+  std::int64_t n = 1;
+  for (const std::int64_t size : t.sizes) n *= size;
+  return n;
+}
+
+// Bytes from one to the next of `rows` pieces that the tensor's memory falls into; 0 where it does not.
+std::size_t row_bytes(const TensorRef& t, std::int64_t rows) {
+  const std::int64_t n = elements(t);
+  if (rows < 2 || n <= 0 || n % rows != 0) return 0;
+  std::int64_t last = 0;  // of its elements in memory
+  bool outermost = false;
+  for (std::size_t d = 0; d < t.sizes.size(); ++d) {
+    last += (t.sizes[d] - 1) * t.strides[d];
+    outermost |= t.sizes[d] == rows && t.strides[d] * rows == n;
+  }
+  const bool folded = is_row_major(t) && !t.sizes.empty() && t.sizes[0] % rows == 0;
+  return last + 1 == n && (outermost || folded) ? static_cast<std::size_t>(n / rows) * capture::item_bytes(t.dtype) : 0;
+}
+
+bool has_rows(const TensorRef& t, std::int64_t rows, std::uint64_t storage_bytes, BatchInput* out) {
+  const std::size_t row = row_bytes(t, rows);
+  const std::size_t begin = static_cast<std::size_t>(t.offset) * capture::item_bytes(t.dtype);
+  if (row == 0 || begin + row * static_cast<std::size_t>(rows) > storage_bytes) return false;
   out->storage = t.storage;
   out->begin = begin;
   out->row_bytes = row;
   return true;
 }
 
+bool is_named(const capture::Storage& storage) { return !storage.kind.empty() && storage.kind != kBatch; }
+
 class Search {
  public:
-  explicit Search(const Tape& tape) : tape_(tape), making_(tape.storages.size()) {}
+  Search(const Tape& tape, const record::Trace* trace) : tape_(tape), trace_(trace), making_(tape.storages.size()) {}
 
   std::map<std::int64_t, std::vector<BatchInput>> run() {
     for (std::size_t i = 0; i < tape_.entries.size(); ++i) {
@@ -73,7 +94,7 @@ class Search {
   bool is_derived(const TensorRef& t) const {
     if (!is_known(t)) return false;  // a constant
     const capture::Storage& storage = tape_.storages[t.storage];
-    if (storage.origin != capture::Storage::kProduced) return !storage.kind.empty();
+    if (storage.origin != capture::Storage::kProduced) return is_named(storage);
     return !making_[t.storage].begun;
   }
 
@@ -92,7 +113,7 @@ class Search {
         input.read_at = index;
         input.arg = arg;
         input.item = position;
-        if (tape_.storages[t.storage].origin == capture::Storage::kInput) given(t, input);
+        if (tape_.storages[t.storage].origin == capture::Storage::kInput) given(t, entry, input);
         if (written.count(t.storage) == 0) made(t, input);
       };
       capture::for_each_tensor(entry.args[arg], use);
@@ -105,10 +126,35 @@ class Search {
     });
   }
 
-  void given(const TensorRef& t, BatchInput input) {
+  // How many rows the memory that `entry` reads as `t` had when the program first had it as a tensor.
+  std::int64_t rows_first(const TensorRef& t, const Entry& entry) const {
+    const std::int64_t rows = t.sizes.empty() ? 0 : t.sizes[0];
+    if (trace_ == nullptr || entry.traced >= trace_->ops.size()) return rows;
+    // The trace counts bytes from elsewhere than the tape: only the shape tells which of the arguments it is.
+    const auto& uses = trace_->ops[entry.traced].inputs;
+    const auto use = std::find_if(uses.begin(), uses.end(),
+                                  [&](const record::TensorUse& u) { return u.shape == t.sizes && u.storage != record::kNone; });
+    if (use == uses.end()) return rows;
+    const auto same = [&](const record::TensorUse& u) {
+      return u.storage == use->storage && u.begin == use->begin && u.end == use->end && u.dense && !u.shape.empty() && u.shape[0] > 1;
+    };
+    for (record::OpId id = 0; id <= entry.traced; ++id) {
+      for (const auto* list : {&trace_->ops[id].inputs, &trace_->ops[id].outputs}) {
+        const auto first = std::find_if(list->begin(), list->end(), same);
+        if (first != list->end()) return first->shape[0];
+      }
+    }
+    return rows;
+  }
+
+  void given(const TensorRef& t, const Entry& entry, BatchInput input) {
     const capture::Storage& storage = tape_.storages[t.storage];
-    if (storage.kind.empty() && has_rows(t, storage.bytes.size(), &input) && given_.insert(t.storage).second)
-      found_[t.sizes[0]].push_back(input);
+    if (is_named(storage) || given_.count(t.storage) != 0) return;
+    const std::int64_t rows = rows_first(t, entry);
+    input.loaded = storage.kind == kBatch;
+    if (!has_rows(t, rows, storage.bytes.size(), &input)) return;
+    given_.insert(t.storage);
+    found_[rows].push_back(input);
   }
 
   void made(const TensorRef& t, BatchInput input) {
@@ -116,10 +162,12 @@ class Search {
     if (!making.begun || making.over || backward_) return;
     making.over = true;
     const TensorRef& whole = making.whole.sizes.empty() ? t : making.whole;
-    if (has_rows(whole, tape_.storages[t.storage].size_bytes, &input)) found_[whole.sizes[0]].push_back(input);
+    const std::int64_t rows = whole.sizes.empty() ? 0 : whole.sizes[0];
+    if (has_rows(whole, rows, tape_.storages[t.storage].size_bytes, &input)) found_[rows].push_back(input);
   }
 
   const Tape& tape_;
+  const record::Trace* const trace_;
   std::vector<Making> making_;  // by storage
   std::set<StorageId> given_;
   std::map<std::int64_t, std::vector<BatchInput>> found_;
@@ -128,6 +176,8 @@ class Search {
 
 }  // namespace
 
-std::map<std::int64_t, std::vector<BatchInput>> batch_inputs(const Tape& tape) { return Search(tape).run(); }
+std::map<std::int64_t, std::vector<BatchInput>> batch_inputs(const Tape& tape, const record::Trace* trace) {
+  return Search(tape, trace).run();
+}
 
 }  // namespace finitude::replay

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "capture/tape.h"
+#include "record/trace.h"
 
 namespace finitude::replay {
 
@@ -16,10 +17,13 @@ struct BatchInput {
   // The first entry that takes it, filled as it is by then: as its argument `arg`, of several tensors in that the one
   // numbered `item`.
   std::size_t read_at = 0, arg = 0, item = 0;
+  bool loaded = false;  // a DataLoader handed it over
 };
 
-// By the number of rows, at least 2. Inputs that nobody named, and what was made before the first backward call out of
-// nothing else: by operators that take no tensor, or by the host.
-std::map<std::int64_t, std::vector<BatchInput>> batch_inputs(const capture::Tape& tape);
+// By the number of rows, at least 2. Inputs that nobody named but as a batch, and what was made before the first backward
+// call out of nothing else: by operators that take no tensor, or by the host. The tape knows a tensor as operators read it,
+// a linear layer with the steps of its sequences folded into the rows; the trace that was taken along with it, where there
+// is one, as the program had it first.
+std::map<std::int64_t, std::vector<BatchInput>> batch_inputs(const capture::Tape& tape, const record::Trace* trace = nullptr);
 
 }  // namespace finitude::replay

@@ -86,5 +86,33 @@ TEST(BatchInputs, WhatBackwardMakesAndWhatHasNoRowsIsNone) {
   EXPECT_EQ(batch_inputs(t).at(5).size(), 1u);
 }
 
+// x [4,5,3] as the program has it; the step reads it folded to [20,3], or with time in front.
+TEST(BatchInputs, HaveTheRowsThatTheProgramSaw) {
+  for (const bool folded : {true, false}) {
+    Tape t;
+    t.operators = {{"aten::mul", "Tensor"}};
+    t.storages = {storage(Storage::kInput, 60, "batch"), storage(Storage::kProduced, 60)};
+    Value read = tensor_value(0, {20, 3});
+    if (!folded) read.tensors[0].sizes = {5, 4, 3}, read.tensors[0].strides = {3, 15, 1};
+    t.entries = {call(0, {read}, {tensor_value(1, {60})})};
+    t.entries[0].traced = 1;
+    EXPECT_EQ(batch_inputs(t).count(4), 0u) << "the tape alone does not tell";
+    record::Trace trace;
+    trace.ops.resize(2);
+    record::TensorUse use;
+    use.storage = 0;
+    use.end = 240;
+    use.shape = {4, 5, 3};
+    trace.ops[0].inputs = {use};  // a view of it
+    use.shape = read.tensors[0].sizes;
+    trace.ops[1].inputs = {use};
+    const auto found = batch_inputs(t, &trace);
+    ASSERT_EQ(found.size(), 1u);
+    ASSERT_EQ(found.count(4), 1u) << folded;
+    EXPECT_EQ(found.at(4)[0].row_bytes, 60u);
+    EXPECT_TRUE(found.at(4)[0].loaded);
+  }
+}
+
 }  // namespace
 }  // namespace finitude::replay

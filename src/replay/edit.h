@@ -47,6 +47,7 @@ struct StepTrial {
 // The samples of the batch that make the step fail, found by putting a copy of one sample in the place of others.
 struct GuiltyRows {
   bool ran = false;
+  bool up_to_birth = false;           // not the whole step was played, but up to the birth, whose result was judged
   std::string why_not;
   std::int64_t rows = 0, filler = 0;  // of the batch; the one that was copied
   std::vector<std::int64_t> guilty;
@@ -74,8 +75,10 @@ class StepLab {
   virtual StepTrial run(const Edit& edit) = 0;
   // Unchanged, with deterministic kernels only.
   virtual StepTrial deterministic() = 0;
-  // spare: rows that are known to be bad. Takes no longer than `seconds`, but for one replay.
-  virtual GuiltyRows guilty_rows(const std::vector<std::int64_t>& spare, double seconds) = 0;
+  // spare: rows that are known to be bad. birth: the op of the trace whose result is judged where the whole step cannot
+  // be (other samples may make other shapes), or holds several batches; kNone: none. Takes no longer than `seconds`, but
+  // for one replay.
+  virtual GuiltyRows guilty_rows(const std::vector<std::int64_t>& spare, record::OpId birth, double seconds) = 0;
   // Takes no longer than `seconds`, but for two replays.
   virtual FillTrial filled(double seconds) = 0;
   // On the weights that the last update of the optimizer would have led to, had it been `share` of what it was: 0 takes it

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "replay/traced_calls.h"
+
 namespace finitude::replay {
 namespace {
 
@@ -17,8 +19,6 @@ using capture::StorageId;
 using capture::Tape;
 using record::kNone;
 using record::OpId;
-
-constexpr int kMostDepth = 64;
 
 std::optional<c10::OperatorHandle> handle_of(const Tape& tape, const Entry& entry) {
   if (entry.kind != Entry::kCall || entry.number >= tape.operators.size()) return std::nullopt;
@@ -29,7 +29,7 @@ std::optional<c10::OperatorHandle> handle_of(const Tape& tape, const Entry& entr
 class Finder {
  public:
   Finder(const Tape& tape, const record::Trace& trace, const Edit& edit)
-      : tape_(tape), trace_(trace), edit_(edit) {}
+      : tape_(tape), trace_(trace), edit_(edit), calls_(tape, trace) {}
 
   EditSites run() {
     find_calls();
@@ -41,38 +41,6 @@ class Finder {
   }
 
  private:
-  // The tape and the trace saw the same calls; an op that only the trace shows has another name.
-  bool stands_for(const Entry& entry, OpId op) const {
-    return op < trace_.ops.size() && entry.kind == Entry::kCall && entry.number < tape_.operators.size() &&
-           trace_.ops[op].name == tape_.operators[entry.number].name;
-  }
-
-  bool is_within(OpId inner, OpId outer) const {
-    for (int depth = 0; inner < trace_.ops.size() && depth < kMostDepth; ++depth) {
-      if (inner == outer) return true;
-      if (trace_.ops[inner].is_node) return false;
-      inner = trace_.ops[inner].parent;
-    }
-    return false;
-  }
-
-  // The entry that is the op, else the one that the op is a part of, else the only one that is a part of it.
-  std::optional<std::size_t> entry_of(OpId op) const {
-    std::optional<std::size_t> around, inside;
-    std::size_t parts = 0;
-    for (std::size_t i = 0; i < tape_.entries.size(); ++i) {
-      const OpId traced = tape_.entries[i].traced;
-      if (!stands_for(tape_.entries[i], traced)) continue;
-      if (traced == op) return i;
-      if (is_within(op, traced)) around = i;
-      if (is_within(traced, op)) {
-        inside = i;
-        ++parts;
-      }
-    }
-    return around ? around : parts == 1 ? inside : std::nullopt;
-  }
-
   struct Place {
     std::size_t entry;
     std::string arg;
@@ -88,7 +56,7 @@ class Finder {
     if (whole == inputs.end() || whole->storage == kNone) return out;
     for (std::size_t i = 0; i < tape_.entries.size(); ++i) {
       const OpId traced = tape_.entries[i].traced;
-      if (!stands_for(tape_.entries[i], traced) || !is_within(traced, op)) continue;
+      if (!calls_.stands_for(tape_.entries[i], traced) || !calls_.is_within(traced, op)) continue;
       for (const record::TensorUse& use : trace_.ops[traced].inputs) {
         if (use.storage == whole->storage && use.begin == whole->begin && use.end == whole->end && !use.written)
           out.push_back({i, use.arg});
@@ -98,10 +66,10 @@ class Finder {
   }
 
   std::vector<Place> places_of(OpId op) const {
-    const auto index = entry_of(op);
+    const auto index = calls_.entry_of(op);
     const bool of_argument = edit_.kind == Edit::Kind::kClamp || edit_.kind == Edit::Kind::kReplace;
     const OpId traced = index ? tape_.entries[*index].traced : kNone;
-    if (of_argument && traced != op && (!index || is_within(traced, op))) {
+    if (of_argument && traced != op && (!index || calls_.is_within(traced, op))) {
       if (auto parts = parts_reading(op, edit_.arg); !parts.empty()) return parts;
     }
     return index ? std::vector<Place>{{*index, edit_.arg}} : std::vector<Place>{};
@@ -154,7 +122,7 @@ class Finder {
       const OpId traced = tape_.entries[i].traced;
       // What runs below a node from a line of the program is not the derivative: a checkpoint that computes its
       // forward again, a hook.
-      if (stands_for(tape_.entries[i], traced) && trace_.ops[traced].node != kNone && trace_.ops[traced].stack == kNone)
+      if (calls_.stands_for(tape_.entries[i], traced) && trace_.ops[traced].node != kNone && trace_.ops[traced].stack == kNone)
         by_node[trace_.ops[traced].node].push_back(i);
     }
     for (const auto& [id, entries] : by_node) {
@@ -162,7 +130,7 @@ class Finder {
       const OpId forward = trace_.ops[id].forward;
       for (std::size_t s = 0; s < out_.sites.size(); ++s) {
         const OpId call = tape_.entries[out_.sites[s].entry].traced;
-        if (!is_within(forward, call) && !is_within(call, forward)) continue;
+        if (!calls_.is_within(forward, call) && !calls_.is_within(call, forward)) continue;
         add_node(s, entries);
         break;
       }
@@ -256,6 +224,7 @@ class Finder {
   const Tape& tape_;
   const record::Trace& trace_;
   const Edit& edit_;
+  const TracedCalls calls_;
   EditSites out_;
 };
 

@@ -1,5 +1,7 @@
 #include "replay/guilty_rows.h"
 
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/isnan.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "replay/batch_inputs.h"
@@ -22,7 +25,7 @@ namespace {
 using capture::Tape;
 
 constexpr std::size_t kMostGuilty = 32;
-constexpr int kMostFillers = 4;
+constexpr std::size_t kMostFillers = 4;
 constexpr std::size_t kMostSizes = 3;  // numbers of rows that are taken for that of the batch, one after the other
 
 // The tensors of an argument, as the tape lists them: none for what is not given.
@@ -39,11 +42,23 @@ std::vector<at::Tensor> tensors_in(const c10::IValue& value) {
   return out;
 }
 
-// Overwrites rows of the batch before it is first read.
+// NaN, or also Inf, in what a call gave.
+bool is_bad(const PlayedCall& call, bool nan_only) {
+  for (const c10::IValue& result : call.results) {
+    for (const at::Tensor& t : tensors_in(result)) {
+      if (!at::isFloatingType(t.scalar_type()) && !at::isComplexType(t.scalar_type())) continue;
+      if ((nan_only ? at::isnan(t) : at::isfinite(t).logical_not()).any().item<bool>()) return true;
+    }
+  }
+  return false;
+}
+
+// Overwrites rows of the batch before it is first read; ends the replay after the judged call, where there is one.
 class RowChange : public PlayObserver {
  public:
-  RowChange(const std::vector<BatchInput>& inputs, const std::vector<bool>& keep, std::int64_t filler)
-      : keep_(keep), filler_(static_cast<std::size_t>(filler)) {
+  RowChange(const std::vector<BatchInput>& inputs, const std::vector<bool>& keep, std::int64_t filler,
+            const std::optional<JudgedCall>& birth)
+      : keep_(keep), filler_(static_cast<std::size_t>(filler)), birth_(birth) {
     for (const BatchInput& input : inputs) by_entry_.emplace(input.read_at, &input);
   }
 
@@ -62,9 +77,20 @@ class RowChange : public PlayObserver {
     }
   }
 
+  bool after(const PlayedCall& call) override {
+    if (!birth_ || call.index != birth_->entry) return true;
+    bad_ = is_bad(call, birth_->nan_only);
+    return false;
+  }
+
+  // What the judged call came to; nothing where the replay did not get there.
+  std::optional<bool> bad() const { return bad_; }
+
  private:
   const std::vector<bool>& keep_;
   const std::size_t filler_;
+  const std::optional<JudgedCall>& birth_;
+  std::optional<bool> bad_;
   std::multimap<std::size_t, const BatchInput*> by_entry_;
 };
 
@@ -80,33 +106,48 @@ bool failed(const Played& played) {
 
 using Inputs = std::vector<BatchInput>;
 
-// How much speaks for its being the batch: a few tensors with the same number of rows, large ones first.
-std::pair<std::size_t, double> weight(std::int64_t rows, const Inputs& inputs) {
+// How much speaks for its being the batch: what a loader gave, tensors with the same number of rows, large ones first.
+std::tuple<std::ptrdiff_t, std::size_t, double> weight(std::int64_t rows, const Inputs& inputs) {
   double bytes = 0;
   for (const BatchInput& input : inputs) bytes += static_cast<double>(input.row_bytes) * static_cast<double>(rows);
-  return {inputs.size(), bytes};
+  return {std::ranges::count_if(inputs, &BatchInput::loaded), inputs.size(), bytes};
+}
+
+// Samples to fill with, likely healthy ones first: all rows of memory that the step overwrites later may look bad.
+std::vector<std::int64_t> fillers(std::int64_t rows, const std::vector<std::int64_t>& spare) {
+  std::vector<std::int64_t> out;
+  for (const bool bad : {false, true}) {
+    for (std::int64_t row = 0; row < rows && out.size() < kMostFillers; ++row) {
+      if ((std::find(spare.begin(), spare.end(), row) != spare.end()) == bad) out.push_back(row);
+    }
+  }
+  return out;
 }
 
 GuiltyRows search(const Tape& tape, std::int64_t rows, const Inputs& inputs, const std::vector<std::int64_t>& spare,
-                  const std::function<bool()>& has_time) {
+                  const std::optional<JudgedCall>& birth, const std::function<bool()>& has_time) {
   GuiltyRows out;
   out.rows = rows;
+  out.up_to_birth = birth.has_value();
   std::string why;
   const auto fails = [&](const std::vector<std::int64_t>& kept, std::int64_t filler) {
     std::vector<bool> keep(static_cast<std::size_t>(rows), false);
     for (const std::int64_t row : kept) keep[static_cast<std::size_t>(row)] = true;
-    RowChange change(inputs, keep, filler);
+    RowChange change(inputs, keep, filler, birth);
     const Played played = play(tape, PlayOptions(), &change);
     ++out.replays;
-    if (why.empty()) why = played.why_not;  // other samples may need other shapes
-    return !played.why_not.empty() || failed(played);
+    const bool told = !birth || change.bad().has_value();
+    if (why.empty()) why = !played.why_not.empty() || told ? played.why_not : "the call is not on the tape";  // other samples may need other shapes
+    return !played.why_not.empty() || !told || (birth ? *change.bad() : failed(played));
   };
   std::optional<std::int64_t> filler;
-  int tries = 0;
-  for (std::int64_t row = 0; row < out.rows && tries < kMostFillers && !filler && has_time(); ++row) {
-    if (std::find(spare.begin(), spare.end(), row) != spare.end()) continue;
-    ++tries;
-    if (!fails({}, row)) filler = row;
+  for (const std::int64_t row : fillers(rows, spare)) {
+    if (!has_time()) break;
+    if (!fails({}, row)) {
+      filler = row;
+      why.clear();  // a sample that makes other shapes is no help, and none is needed of it
+      break;
+    }
   }
   if (!filler) {
     out.why_not = why.empty() ? "it fails with any sample" : why;
@@ -131,26 +172,47 @@ GuiltyRows search(const Tape& tape, std::int64_t rows, const Inputs& inputs, con
   return out;
 }
 
-}  // namespace
+using Sizes = std::vector<std::pair<std::int64_t, Inputs>>;
 
-GuiltyRows find_guilty_rows(const Tape& tape, const std::vector<std::int64_t>& spare, double seconds) {
-  const auto began = std::chrono::steady_clock::now();
-  const auto has_time = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() < seconds;
-  };
-  std::vector<std::pair<std::int64_t, Inputs>> sizes;
-  for (auto& [rows, inputs] : batch_inputs(tape)) sizes.emplace_back(rows, std::move(inputs));
-  std::stable_sort(sizes.begin(), sizes.end(),
-                   [](const auto& a, const auto& b) { return weight(a.first, a.second) > weight(b.first, b.second); });
+GuiltyRows search_sizes(const Tape& tape, const Sizes& sizes, const std::vector<std::int64_t>& spare,
+                        const std::optional<JudgedCall>& birth, const std::function<bool()>& has_time) {
   GuiltyRows best;
   best.why_not = "no batch is seen among the inputs";
   for (std::size_t i = 0; i < sizes.size() && i < kMostSizes && has_time(); ++i) {
-    GuiltyRows found = search(tape, sizes[i].first, sizes[i].second, spare, has_time);
+    GuiltyRows found = search(tape, sizes[i].first, sizes[i].second, spare, birth, has_time);
     found.replays += i == 0 ? 0 : best.replays;
     const bool told = found.ran && !found.guilty.empty();
     if (i == 0 || told) best = std::move(found);
     else best.replays = found.replays;
     if (told && !best.together) break;
+  }
+  return best;
+}
+
+bool tells(const GuiltyRows& found) { return found.ran && !found.guilty.empty() && !found.together; }
+
+}  // namespace
+
+GuiltyRows find_guilty_rows(const Tape& tape, const record::Trace* trace, const std::vector<std::int64_t>& spare,
+                            const std::optional<JudgedCall>& birth, double seconds) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto has_time = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() < seconds;
+  };
+  Sizes sizes;
+  for (auto& [rows, inputs] : batch_inputs(tape, trace)) sizes.emplace_back(rows, std::move(inputs));
+  std::stable_sort(sizes.begin(), sizes.end(),
+                   [](const auto& a, const auto& b) { return weight(a.first, a.second) > weight(b.first, b.second); });
+  const bool forward = birth && birth->entry < tape.entries.size() && !tape.entries[birth->entry].of_backward;
+  std::vector<std::optional<JudgedCall>> ways{std::nullopt};
+  if (forward) ways.insert(birth->one_of_batches ? ways.begin() : ways.end(), birth);
+  GuiltyRows best;
+  for (std::size_t i = 0; i < ways.size() && has_time(); ++i) {
+    GuiltyRows found = search_sizes(tape, sizes, spare, ways[i], has_time);
+    found.replays += best.replays;
+    if (i == 0 || tells(found) || !best.ran) best = std::move(found);
+    else best.replays = found.replays;
+    if (tells(best)) break;
   }
   return best;
 }

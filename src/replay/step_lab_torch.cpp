@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "replay/edit_sites_torch.h"
@@ -9,6 +10,7 @@
 #include "replay/fill_unwritten_torch.h"
 #include "replay/guilty_rows.h"
 #include "replay/kept_values_torch.h"
+#include "replay/traced_calls.h"
 
 namespace finitude::replay {
 namespace {
@@ -81,8 +83,17 @@ StepTrial TorchStepLab::deterministic() {
   return trial;
 }
 
-GuiltyRows TorchStepLab::guilty_rows(const std::vector<std::int64_t>& spare, double seconds) {
-  return find_guilty_rows(tape_, spare, seconds);
+GuiltyRows TorchStepLab::guilty_rows(const std::vector<std::int64_t>& spare, record::OpId birth, double seconds) {
+  std::optional<JudgedCall> judged;
+  if (const auto entry = TracedCalls(tape_, trace_).entry_of(birth)) {
+    judged.emplace().entry = *entry;
+    for (const record::TensorUse& use : trace_.ops[birth].outputs) judged->nan_only |= use.health.nan != 0;
+    const auto of_another = [&](const record::Op& op) {
+      return op.phase == record::Phase::kBackward && op.micro_batch != trace_.ops[birth].micro_batch;
+    };
+    judged->one_of_batches = std::ranges::any_of(trace_.ops, of_another);
+  }
+  return find_guilty_rows(tape_, &trace_, spare, judged, seconds);
 }
 
 FillTrial TorchStepLab::filled(double seconds) { return fill_unwritten(tape_, seconds); }

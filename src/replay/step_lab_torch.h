@@ -26,7 +26,7 @@ class TorchStepLab : public StepLab {
   double step_seconds() const override { return step_seconds_; }
   StepTrial run(const Edit& edit) override;
   StepTrial deterministic() override;
-  GuiltyRows guilty_rows(const std::vector<std::int64_t>& spare, double seconds) override;
+  GuiltyRows guilty_rows(const std::vector<std::int64_t>& spare, record::OpId birth, double seconds) override;
   FillTrial filled(double seconds) override;
   StepTrial after_share_of_update(double share) override;
   int again(int times) override;

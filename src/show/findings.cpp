@@ -165,7 +165,10 @@ json findings(const record::Trace& trace, const locate::Located& located, const 
     out["births"].push_back(birth(trace, located.births[i]));
   }
   if (!located.births.empty()) {
-    for (record::OpId id : located.births[0].path) {
+    const locate::Birth& culprit = located.births[0];
+    const record::OpId at = culprit.op != record::kNone ? culprit.op : culprit.first_reader;
+    if (at < trace.ops.size()) out["micro_batch"] = trace.ops[at].micro_batch;
+    for (record::OpId id : culprit.path) {
       if (id >= trace.ops.size()) continue;
       const record::Op& op = trace.ops[id];
       json step = {{"op", op.name}, {"text", short_text(op)}};
@@ -177,6 +180,7 @@ json findings(const record::Trace& trace, const locate::Located& located, const 
   for (const auto& e : finding.experiments) {
     experiments.push_back({{"name", e.name}, {"outcome", e.outcome}});
     if (e.predicted) experiments.back()["confirms"] = e.confirms;
+    if (!e.rows.empty()) experiments.back().update({{"rows", e.rows}, {"rows_of", e.of_rows}});
   }
   out["cause"] = {{"class", finding.cause_class}, {"confidence", finding.confidence}, {"text", finding.text},
                   {"experiments", experiments}};

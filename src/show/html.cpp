@@ -110,7 +110,7 @@ std::string cause_section(const Json& cause) {
     for (std::size_t i = 0; i < std::min(experiments.size(), kShownExperiments); ++i) {
       const Json& one = experiments[i];
       const bool judged = at(one, "confirms").is_boolean();
-      out += "<tr><td>" + escape(text(one, "name")) + "</td><td>" + escape(text(one, "outcome")) +
+      out += "<tr><td>" + escape(experiment_words(one)) + "</td><td>" + escape(text(one, "outcome")) +
              "</td><td>" + (judged ? flag(one, "confirms") ? "confirms" : "does not confirm" : "") +
              "</td></tr>\n";
     }

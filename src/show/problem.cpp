@@ -58,8 +58,11 @@ const Shape kBirth{{{"phase", kText, true, "forward|backward|optimizer|data|stat
     {"forward", kObject | kNull, false, {}, &kPlace}, {"name", kTextOrNull},
     {"absorbed_by", kObject | kNull, false, {}, &kPlace}, {"scalars", kArray, false, {}, &kScalar},
     {"inputs", kArray, false, {}, &kStatistics}, {"outputs", kArray, false, {}, &kStatistics},
-    {"rows", kArray, false, {}, nullptr, kCount}, {"samples", kArray, false, {}, nullptr, kCount}}};
-const Shape kExperiment{{{"name", kText, true}, {"outcome", kText, true}, {"confirms", kBool}}};
+    {"rows", kArray, false, {}, nullptr, kCount}, {"rows_of", kCount},
+    {"samples", kArray, false, {}, nullptr, kCount}}};
+const Shape kExperiment{{{"name", kText, true}, {"outcome", kText, true}, {"confirms", kBool},
+    {"rows", kArray, false, {}, nullptr, kCount}, {"rows_of", kCount},
+    {"samples", kArray, false, {}, nullptr, kCount}}};
 const Shape kCause{{{"class", kText, true}, {"confidence", kText, true, "proven|likely|possible"},
     {"text", kText, true}, {"experiments", kArray, false, {}, &kExperiment}, {"tried_seconds", kReal},
     {"budget_seconds", kReal}, {"out_of_time", kBool}, {"rule", kText}}};

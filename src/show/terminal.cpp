@@ -181,7 +181,7 @@ class Terminal {
     };
     for (std::size_t i = 0; i < std::min(experiments.size(), kShownExperiments); ++i) {
       constexpr std::size_t kShort = 40;
-      const Piece told{text(experiments[i], "name") + ": " + text(experiments[i], "outcome"), Tone::kPlain, 4};
+      const Piece told{experiment_words(experiments[i]) + ": " + text(experiments[i], "outcome"), Tone::kPlain, 4};
       if (told.text.size() > kShort) flush();
       together.push_back(told);
       if (told.text.size() > kShort) flush();

@@ -62,6 +62,13 @@ TEST(Terminal, SamplesOfTheGuiltyRows) {
   EXPECT_THAT(joined(shown(report)), Not(HasSubstr("of the data set")));  // one for each row, or none
   birth["samples"] = {72};
   EXPECT_THAT(joined(shown(report)), HasSubstr("row 4 of the batch = sample 72 of the data set"));
+  birth.erase("samples");
+  EXPECT_THAT(joined(shown(report)), Not(HasSubstr("row 4 of the batch")));
+  birth["rows_of"] = 32;  // an experiment found them, no sampler tells what they are
+  EXPECT_THAT(joined(shown(report)), HasSubstr("row 4 of the batch, which has 32"));
+  nlohmann::json& tried = report["alarms"][0]["cause"]["experiments"][0];
+  tried["samples"] = {72, 5};
+  EXPECT_THAT(joined(shown(report)), HasSubstr(joined({tried["name"]}) + " (samples 72, 5 of the data set)"));
 }
 
 TEST(Terminal, BackwardBirthNamesNodeAndForwardOp) {

@@ -35,8 +35,10 @@ std::string rows_of(const Json& statistics, const Json& rows_of_birth);
 std::vector<std::string> tensor_values(const Json& statistics, const Json& rows_of_birth);
 std::string rows_words(const Json& rows);
 
-// "rows 4, 9 of the batch = samples 1033, 72 of the data set"; empty where a birth names no samples.
+// "rows 4, 9 of the batch = samples 1033, 72 of the data set"; empty where a birth names no samples, nor rows of the batch.
 std::string samples_words(const Json& birth);
+// What was done, with the samples that it was done to where they are known.
+std::string experiment_words(const Json& experiment);
 
 // "eps = 1e-08", the arguments that are no tensors.
 std::vector<std::string> scalars_words(const Json& birth);

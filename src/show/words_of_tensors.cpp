@@ -73,18 +73,34 @@ std::string rows_words(const Json& rows) {
   return rows.size() > kShown ? out + " and " + grouped(rows.size() - kShown) + " more" : out;
 }
 
+namespace {
+
+constexpr std::size_t kShownSamples = 8;
+
+// " 4, 9 and 12 more"
+std::string numbers(const Json& list) {
+  std::string out;
+  for (std::size_t i = 0; i < std::min(kShownSamples, list.size()); ++i) out += (i ? ", " : " ") + digits(list[i]);
+  return list.size() > kShownSamples ? out + " and " + grouped(list.size() - kShownSamples) + " more" : out;
+}
+
+const char* plural(const Json& list) { return list.size() == 1 ? "" : "s"; }
+
+}  // namespace
+
 std::string samples_words(const Json& birth) {
   const Json &rows = list(birth, "rows"), &samples = list(birth, "samples");
-  if (rows.empty() || rows.size() != samples.size()) return {};
-  constexpr std::size_t kShown = 8;
-  std::string which, what;
-  for (std::size_t i = 0; i < std::min(kShown, rows.size()); ++i) {
-    which += (i ? ", " : " ") + digits(rows[i]);
-    what += (i ? ", " : " ") + digits(samples[i]);
-  }
-  const std::string more = rows.size() > kShown ? " and " + grouped(rows.size() - kShown) + " more" : "";
-  const char* const s = rows.size() == 1 ? "" : "s";
-  return std::string("row") + s + which + more + " of the batch = sample" + s + what + more + " of the data set";
+  const bool named = rows.size() == samples.size();
+  if (rows.empty() || (!named && !has_count(birth, "rows_of"))) return {};
+  const std::string which = std::string("row") + plural(rows) + numbers(rows) + " of the batch";
+  if (named) return which + " = sample" + plural(rows) + numbers(samples) + " of the data set";
+  return which + ", which has " + grouped(count(birth, "rows_of"));
+}
+
+std::string experiment_words(const Json& experiment) {
+  const Json& samples = list(experiment, "samples");
+  if (samples.empty()) return text(experiment, "name");
+  return text(experiment, "name") + " (sample" + plural(samples) + numbers(samples) + " of the data set)";
 }
 
 std::string rows_of(const Json& statistics, const Json& rows_of_birth) {

@@ -4,6 +4,7 @@ from ..facts import samples
 from ..registry import bad, check, note, warn
 
 HERE = "test the data where it is made: torch.isfinite(x).all()"
+FINITE = ("loss and gradients finite", "what is born there is finite")
 
 
 @check("P11", "poison-input", "steps")
@@ -104,7 +105,7 @@ def from_the_data(run):
             rows = birth.get("rows") or []
             yield bad(f"step {alarm['step']}: the batch was not finite" + (f", {_rows(rows)}" if rows else "") + named,
                       "test the data where it is made, and name the sample", run.at(alarm), rows=rows[:64], samples=found[:64])
-        elif (outcome := run.experiment(alarm, "whole step, sample")).startswith("loss and gradients finite") and "none" not in outcome:
+        elif (outcome := run.experiment(alarm, "whole step, sample", "step up to the birth, sample")).startswith(FINITE) and "none" not in outcome:
             yield note(f"step {alarm['step']}: single samples make it fail; without them: {outcome}{named}",
                        "look at these samples; other batches pass", run.at(alarm), samples=found[:64], rows=(birth.get("rows") or [])[:64])
         elif found:

@@ -1,0 +1,154 @@
+"""Which samples of the batch make a step fail, where the rows of the birth are not those of the batch; and which samples of the
+data set they are, where the sampler told."""
+
+import json
+import pathlib
+
+import pytest
+
+import helpers
+
+LOADER = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+BAD = BADLY
+
+
+class Series(torch.utils.data.Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, i):
+        return torch.randn(5, 4), 0 if i in BAD else 1 + i % 5, i % 2
+
+
+MODEL
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+loader = torch.utils.data.DataLoader(Series(), batch_size=4, sampler=[(7 * i + 3) % 24 for i in range(24)])
+for step, (x, length, label) in enumerate(loader):
+    valid = torch.arange(5) < length[:, None]
+    LOSS
+    if step % EVERY == EVERY - 1:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+# The heads stand beside the batch in the first dimension of the softmax, and the bad sample is taken out by an index afterwards: with
+# another sample in its place the loss would have other shapes.
+ATTENTION = """
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention, self.out = nn.MultiheadAttention(4, 2, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, x, padding):
+        return self.out(self.attention(x, x, x, key_padding_mask=padding)[0].mean(1))
+
+
+model = Reader()
+"""
+DROPPED = """used = length > 0
+    loss = nn.functional.cross_entropy(model(x, ~valid)[used], label[used])
+    loss.backward()"""
+
+# A mean over time that no element takes part in: rows are those of the batch here.
+MEAN = "model = nn.Linear(4, 1)\n"
+AVERAGED = """score = (model(x).squeeze(-1) * valid).sum(1) / valid.sum(1)
+    loss = score.sigmoid().sub(label).pow(2).mean()
+    loss.backward()"""
+# Rows are those of batch and time together.
+FOLDED = """flat = torch.log(x.abs() * valid.any(1)[:, None, None]).reshape(-1, 4)
+    loss = model(flat).tanh().pow(2).mean()
+    loss.backward()"""
+
+
+def alarm_of(folder, model, loss, bad, every=1, *options):
+    script = LOADER.replace("MODEL", model.strip()).replace("LOSS", loss).replace("BADLY", bad).replace("EVERY", str(every))
+    result = helpers.run(folder, script, *options)
+    return result.the_alarm(), result
+
+
+def loaded(alarm, folder):
+    return json.loads(pathlib.Path(folder, alarm["capsule"], "capsule.json").read_text())["samples"]
+
+
+def searched(alarm):
+    return [e for e in alarm["cause"]["experiments"] if "rows_of" in e]
+
+
+def test_heads_folded_into_the_batch_and_other_shapes_with_another_sample(tmp_path):
+    alarm, result = alarm_of(tmp_path, ATTENTION, DROPPED, "{9}")
+    birth = alarm["births"][0]
+    assert birth["op"] == "aten::_softmax" and birth["outputs"][0]["shape"][0] == 8
+    assert birth["rows_of"] == 4 and birth["samples"] == [9], result.told()
+    (samples,) = loaded(alarm, tmp_path)
+    assert [samples[row] for row in birth["rows"]] == [9]
+    assert birth["outputs"][0]["rows"] == [2 * birth["rows"][0], 2 * birth["rows"][0] + 1], "those of the tensor stay with it"
+    (tried,) = searched(alarm)
+    assert tried["samples"] == [9] and tried["name"].startswith("step up to the birth, sample "), tried
+    shown = " ".join(result.err.split())
+    assert f"row {birth['rows'][0]} of the batch = sample 9 of the data set" in shown
+    assert "(sample 9 of the data set): what is born there is finite" in shown
+
+
+def test_the_whole_step_tells_where_it_can(tmp_path):
+    alarm, result = alarm_of(tmp_path, MEAN, FOLDED, "{19, 9}")
+    birth = alarm["births"][0]
+    (tried,) = searched(alarm)
+    assert tried["name"].startswith("whole step, sample") and tried["samples"] == birth["samples"], result.told()
+    assert set(birth["samples"]) == {19, 9}
+
+
+def test_an_experiment_names_samples_where_the_birth_knows_its_rows(tmp_path):
+    alarm, result = alarm_of(tmp_path, MEAN, AVERAGED, "{9}")
+    birth = alarm["births"][0]
+    assert birth["samples"] == [9] and "rows_of" not in birth, result.told()
+    (tried,) = searched(alarm)
+    assert tried["samples"] == [9] and tried["name"].startswith("whole step, ")
+
+
+@pytest.mark.parametrize("bad", ["{9}", "{2, 16, 23, 13}"])
+def test_of_micro_batches_the_right_one_is_meant(tmp_path, bad):
+    """Rows of all of them have the same numbers: the samples are those of the birth's batch."""
+    alarm, result = alarm_of(tmp_path, ATTENTION, DROPPED, bad, 3)
+    birth, batches = alarm["births"][0], loaded(alarm, tmp_path)
+    assert len(batches) == 3 and alarm["sink"]["kind"] == "gradient"
+    assert alarm["micro_batch"] == next(i for i, batch in enumerate(batches) if set(batch) & eval(bad)), "of the birth"
+    batch = batches[alarm["micro_batch"]]
+    assert birth["samples"] == [s for s in batch if s in eval(bad)], result.told()
+    assert birth["samples"] == [batch[row] for row in birth["rows"]]
+
+
+def test_memory_that_is_overwritten_in_part(tmp_path):
+    """As it was handed out all its rows look bad; those that stay unwritten are the guilty ones."""
+    written = """out = torch.empty_like(x)
+    for row, n in enumerate(length.clamp(max=4).add(1).tolist() if step < 2 else length.tolist()):
+        out[row, :5 if n else 0] = x[row, :5 if n else 0]
+    loss = model(out).tanh().pow(2).mean()
+    loss.backward()"""
+    alarm, result = alarm_of(tmp_path, "torch.use_deterministic_algorithms(True)\n" + MEAN, written, "{2, 9, 23}")
+    birth, (samples,) = alarm["births"][0], loaded(alarm, tmp_path)
+    assert birth["phase"] == "memory" and birth["samples"], result.told()
+    assert birth["samples"] == [s for s in samples if s in (2, 9, 23)]
+
+
+def test_no_samples_without_a_sampler(tmp_path):
+    bare = """
+import torch
+torch.manual_seed(0)
+layer = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
+data = torch.rand(4, 3, 6, 4) + 1
+data[2, 1] = 0
+for x in data:
+    loss = layer(x.reshape(-1, 4).log()).tanh().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    result = helpers.run(tmp_path, bare)
+    birth = result.the_alarm()["births"][0]
+    assert (birth["rows"], birth["rows_of"], birth.get("samples")) == ([1], 3, None), result.told()
+    assert "row 1 of the batch, which has 3" in " ".join(result.err.split())
