@@ -25,7 +25,7 @@ BEGIN, END = "<!-- table: written by tools/test_matrix.py -->", "<!-- end of tab
 DEFAULT_PAIRS = ("3.10:2.13.0", "3.12:2.13.0", "3.13:2.13.0", "3.11:2.7.1")
 TORCH_DEPENDENCIES = "filelock typing_extensions sympy networkx jinja2 fsspec numpy setuptools".split()
 BUILD_JOBS = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2")  # a torch file takes about 1 GB to compile
-TEST_DEPENDENCIES = "scikit-build-core pytest hypothesis jsonschema scikit-learn tqdm tomli;python_version<'3.11'".split()
+TEST_DEPENDENCIES = "safetensors scikit-build-core pytest hypothesis jsonschema scikit-learn tqdm tomli;python_version<'3.11'".split()
 
 
 def find_python(version):

@@ -182,8 +182,9 @@ std::size_t steps_under_way() {
 
 std::string open_device_library(const std::string& path, const std::string& device_type) {
   DeviceSettings& settings = device_settings();
-  if (settings.loaded) return "";
-  settings.type = c10::Device(device_type).type();
+  const c10::DeviceType type = c10::Device(device_type).type();
+  if (settings.loaded && (settings.type == type || live().devices != 0)) return "";
+  settings.type = type;
   std::string why = load_device_api(path, &settings.api);
   settings.loaded = why.empty();
   return why;

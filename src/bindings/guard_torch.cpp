@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "bindings/after_step_torch.h"
 #include "bindings/meter.h"
 #include "bindings/window_torch.h"
 #include "bindings/written_torch.h"

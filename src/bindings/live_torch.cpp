@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "bindings/after_step_torch.h"
 #include "bindings/guard_torch.h"
 #include "bindings/hand_torch.h"
 #include "bindings/jump_torch.h"
@@ -282,48 +283,6 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   Py_RETURN_NONE;
 }
 
-PyObject* check_after_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  const Metered hook(Piece::kHook);
-  if (nargs < 1 || !live().on) Py_RETURN_NONE;
-  OptimizerEntry* entry = find_entry(args[0]);
-  observe::Tracer::thread_phase() = record::Phase::kForward;
-  if (entry == nullptr) Py_RETURN_NONE;
-  const bool bad = entry->looks_after && wrote_non_finite(*entry);
-  PyObject* r = bad ? call_cold("on_written", args[0]) : Py_NewRef(Py_None);
-  if (!bad && entry->clears_trace) observe::Tracer::get().clear();
-  entry->clears_trace = false;
-  finish_commit(*entry);
-  if (r == nullptr) return nullptr;
-  Py_DECREF(r);
-  Py_RETURN_NONE;
-}
-
-}  // namespace
-
-// def: null for the look at what a step wrote, which is one object for good, as torch.compile binds to it.
-bool add_post_hook(PyObject* optimizer, const char* key, PyMethodDef* def) {
-  PyObject* hooks = PyObject_GetAttrString(optimizer, "_optimizer_step_post_hooks");
-  PyObject* hook = def != nullptr ? PyCFunction_New(def, nullptr) : PyObject_GetAttrString(live().cold, "after_step");
-  PyObject* name = PyUnicode_FromString(key);
-  const bool ok = hooks != nullptr && hook != nullptr && name != nullptr && PyObject_SetItem(hooks, name, hook) == 0;
-  if (!ok) PyErr_Clear();
-  Py_XDECREF(hooks);
-  Py_XDECREF(hook);
-  Py_XDECREF(name);
-  return ok;
-}
-
-namespace {
-
-void remove_post_hook(PyObject* optimizer, const char* key) {
-  PyObject* hooks = PyObject_GetAttrString(optimizer, "_optimizer_step_post_hooks");
-  PyObject* name = PyUnicode_FromString(key);
-  if (hooks != nullptr && name != nullptr && PyObject_DelItem(hooks, name) != 0) PyErr_Clear();
-  PyErr_Clear();
-  Py_XDECREF(hooks);
-  Py_XDECREF(name);
-}
-
 PyObject* before_clip(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   return clip_with_norm(args, nargs, kwnames);
 }
@@ -434,20 +393,6 @@ PyMethodDef methods[] = {
 };
 
 }  // namespace
-
-// torch chains over the hook dictionary while our hook runs, so a hook cannot remove itself: it is taken out at the
-// next call of this optimizer's step.
-void arm_post_hook(OptimizerEntry& entry) {
-  if (entry.armed_post) return;
-  ++live().counters.post_hooks;
-  entry.armed_post = add_post_hook(entry.self, "finitude_check", nullptr);
-}
-
-void remove_stale_hooks(OptimizerEntry& entry) {
-  if (entry.armed_post) remove_post_hook(entry.self, "finitude_check");
-  if (entry.armed_restore) remove_post_hook(entry.self, "finitude_restore");
-  entry.armed_post = entry.armed_restore = false;
-}
 
 PyMethodDef* live_methods() { return methods; }
 

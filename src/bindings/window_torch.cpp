@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "bindings/after_step_torch.h"
 #include "bindings/checked_torch.h"
 #include "bindings/jump_torch.h"
 #include "bindings/meter.h"

@@ -49,10 +49,6 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
 void scan_before_write(PyObject* parameters);
 extern PyObject* original_clip;
 
-bool add_post_hook(PyObject* optimizer, const char* key, PyMethodDef* def);
-void arm_post_hook(OptimizerEntry& entry);
-void remove_stale_hooks(OptimizerEntry& entry);
-
 // The first `most` parameters of the optimizer in order of its groups. False where param_groups is not a list of dicts
 // of lists.
 template <typename Visit>
