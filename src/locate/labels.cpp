@@ -51,7 +51,7 @@ class Sweep {
                    std::vector<Source>* out);
   void note_readers(const Source& source, OpId reader);
   Range store(const std::vector<Source>& sources);
-  OpId raw_writer(OpId reader, std::uint32_t since) const;
+  OpId raw_writer(OpId reader, const TensorUse& use, std::uint32_t since) const;
   LayerId origin_layer(const TensorUse& use, OpId reader);
   void written(OpId id, const Write& write);
   bool explained_inside(OpId id, const TensorUse& use, Kinds kinds, Labels* labels);
@@ -129,13 +129,17 @@ LayerId Sweep::origin_layer(const TensorUse& use, OpId reader) {
 }
 
 // A kernel may write memory without calling an operator. If a reader inside an op finds bad values in memory
-// that first came into use inside that same op, the op itself wrote them. `since`: the moment it came into
-// use.
-OpId Sweep::raw_writer(OpId reader, std::uint32_t since) const {
+// that first came into use inside that same op, or that the op is known to write (index_reduce_ adds up in its
+// own loop and then calls div_), the op itself wrote them. `since`: the moment it came into use.
+OpId Sweep::raw_writer(OpId reader, const TensorUse& use, std::uint32_t since) const {
   if (reader == kNone) return kNone;
+  const auto is_part = [&](const TensorUse& other) {
+    return other.written && other.storage == use.storage && other.begin < use.end && use.begin < other.end;
+  };
   std::uint32_t depth = 0;
   for (OpId id = parent_of(reader); id != kNone && depth < kMaxNesting; id = parent_of(id), ++depth) {
-    if (is_dispatcher_op(trace_.ops[id]) && flow_.timeline.start[id] < since) return id;
+    const Op& op = trace_.ops[id];
+    if (is_dispatcher_op(op) && (flow_.timeline.start[id] < since || std::ranges::any_of(op.inputs, is_part))) return id;
   }
   return kNone;
 }
@@ -153,7 +157,7 @@ void Sweep::explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, 
     explained = true;
   }
   OpId writer = kNone;
-  if (!explained || found.labels == kUninit) writer = raw_writer(reader, s.first_write);
+  if (!explained || found.labels == kUninit) writer = raw_writer(reader, use, s.first_write);
   if (!explained || writer != kNone) {
     out->resize(first);
     Event event;

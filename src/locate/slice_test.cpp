@@ -46,6 +46,32 @@ TEST(Slice, LogOfZeroTimesZeroIsBornInTheLog) {
   EXPECT_TRUE(found.absorbed.empty());
 }
 
+// As index_reduce_ does with "mean": its loop adds up into its own argument, then it calls div_ on that.
+TEST(Slice, WhatAKernelWritesIntoItsOwnArgumentAndReadsAgainIsItsWork) {
+  for (const bool comes_in : {true, false}) {
+    Builder b;
+    const Tensor x = b.storage(), count = b.storage(), mean = b.storage(), pooled = b.storage(), loss = b.storage();
+    const OpId zeros = b.op("aten::zeros").out(pooled, kClean).end();
+    const OpId div = b.binary("aten::div", x, kClean, count, kClean, mean, comes_in ? kNanValue : kClean);
+    OpId reduce, inner;
+    {
+      auto call = b.op("aten::index_reduce_");
+      call.inout(pooled, kClean).in(mean, comes_in ? kNanValue : kClean, "source");
+      inner = b.op("aten::div_").inout(pooled, kNanValue).in(count, kClean, "other").out(pooled, kNanValue).end();
+      call.out(pooled, kNanValue);
+      reduce = call.end();
+    }
+    const OpId sum = b.unary("aten::sum", pooled, kNanValue, loss, kNanValue);
+    b.sink("loss", loss, kNanValue);
+    const Located found = locate(b.trace);
+    ASSERT_EQ(found.births.size(), 1u);
+    EXPECT_EQ(found.births[0].op, comes_in ? div : reduce);
+    EXPECT_EQ(found.births[0].kind, "forward");
+    EXPECT_EQ(found.births[0].path.back(), sum);
+    (void)zeros, (void)inner;
+  }
+}
+
 TEST(Slice, TheEarlierOfTwoBirthsIsFirstAndTheUnrelatedOneIsAbsorbed) {
   Builder b;
   const Tensor x = b.storage(), u = b.storage(), a = b.storage(), c = b.storage(), loss = b.storage();

@@ -25,9 +25,17 @@ c10::ScalarType scalar_type(sense::DType dtype) {
   }
 }
 
-at::Tensor change(at::Tensor t, const std::string& arg, const Variant& v) {
-  if (!t.defined()) return t;
-  t = t.clone();
+// A number of the program (`loss * 100`) has no say in the dtype of a result; a tensor without dimensions would.
+at::Tensor as_number(at::Tensor t, const at::Tensor& original) {
+  if (original.unsafeGetTensorImpl()->is_wrapped_number() && t.dim() == 0) t.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return t;
+}
+
+at::Tensor copy_of(const at::Tensor& t) { return as_number(t.clone(), t); }
+
+at::Tensor change(const at::Tensor& original, const std::string& arg, const Variant& v) {
+  if (!original.defined()) return original;
+  at::Tensor t = original.clone();
   const bool floating = t.is_floating_point() || t.is_complex();
   // Lengths and counts are integers as a rule: their zeros are replaced like any other.
   const bool whole = at::isIntegralType(t.scalar_type(), false) && std::isfinite(v.replace_from);
@@ -42,7 +50,7 @@ at::Tensor change(at::Tensor t, const std::string& arg, const Variant& v) {
     t = t.clamp(v.clamp_min ? std::optional<c10::Scalar>(*v.clamp_min) : std::nullopt,
                 v.clamp_max ? std::optional<c10::Scalar>(*v.clamp_max) : std::nullopt);
   }
-  return t;
+  return as_number(std::move(t), original);
 }
 
 at::Tensor drop_rows(const at::Tensor& t, std::int64_t rows, const std::vector<std::int64_t>& drop) {
@@ -58,10 +66,10 @@ torch::jit::Stack copies(const std::vector<c10::IValue>& args) {
   torch::jit::Stack stack;
   for (const c10::IValue& arg : args) {
     if (arg.isTensor() && arg.toTensor().defined()) {
-      stack.emplace_back(arg.toTensor().clone());
+      stack.emplace_back(copy_of(arg.toTensor()));
     } else if (arg.isTensorList()) {
       c10::List<at::Tensor> list;
-      for (const at::Tensor& t : arg.toTensorVector()) list.push_back(t.defined() ? t.clone() : t);
+      for (const at::Tensor& t : arg.toTensorVector()) list.push_back(t.defined() ? copy_of(t) : t);
       stack.emplace_back(std::move(list));
     } else {
       stack.push_back(arg);
