@@ -78,11 +78,30 @@ def call(operator, args, results):
     return b"\0" + var(operator) + b"\0" + listed(args) + listed(results)
 
 
-def tape(operators, storages, entries, outcomes=(), settings=()):
+def boolean(value):
+    return b"\4" if value else b"\3"
+
+
+def number(value):
+    return b"\2" + struct.pack("<d", value)
+
+
+def device(name):
+    return b"\7" + text(name)
+
+
+def fill(storage, content, offset=0):
+    return b"\2" + var(storage) + var(offset) + text(content)
+
+
+def tape(operators, storages, entries, outcomes=(), settings=(), devices=(), generators=()):
+    """devices: of a tape of version 2, without the CPU; storages then have the number of theirs as a third part (0: the CPU).
+    generators: (number of its device, is the default one) of each."""
     data, described = b"", []
-    for origin, content in storages:
+    version = 2 if devices else 1
+    for origin, content, *where in storages:
         size = content if origin == 0 else len(content)
-        head = bytes([origin, 0]) + var(size) + text("") + text("")
+        head = bytes([origin, 0]) + (bytes(where or [1]) if devices else b"") + var(size) + text("") + text("")
         if origin == 1:
             data = data.ljust(-(-len(data) // 64) * 64, b"\0")
             described.append(head + b"\1" + var(len(data)))
@@ -90,9 +109,11 @@ def tape(operators, storages, entries, outcomes=(), settings=()):
         else:
             described.append(head + b"\0")
     body = listed([text(k) + text(v) for k, v in settings])
+    if devices:
+        body += listed([text(name) for name in devices]) + listed([bytes([number, default]) for number, default in generators])
     body += listed([text(name) + text(overload) for name, overload in operators])
     body += listed(described) + listed(entries)
-    body += listed([text("value") + text("x") + struct.pack("<Q", 0) + value for value in outcomes]) + listed([])
-    header = b"FitTape\n" + struct.pack("<IIQQQQQ", 1, 64, len(body), checksum(body), len(data), checksum(data), 0)
+    body += listed([text("value") + text(f"x{i or ''}") + struct.pack("<Q", 0) + value for i, value in enumerate(outcomes)]) + listed([])
+    header = b"FitTape\n" + struct.pack("<IIQQQQQ", version, 64, len(body), checksum(body), len(data), checksum(data), 0)
     file = header + struct.pack("<Q", checksum(header)) + body
     return file.ljust(-(-len(file) // 64) * 64, b"\0") + data if data else file

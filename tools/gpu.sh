@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `make gpu`: on a machine with a GPU, every test that needs one, then the benchmarks; writes docs/overhead-gpu.md. Elsewhere it says
 # what is missing. Nothing is installed: GPU_PYTHON=/path/to/python names an interpreter with a CUDA build of torch and pytest.
-step_total=6
+step_total=7
 . "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 build=$root/build/gpu
 staged=$build/python
@@ -52,5 +52,6 @@ rc=0
 step "build" build_all && step "the package" stage || exit 1
 step "the library on the GPU" "$build/finitude_cuda_test" --gtest_brief=1 || rc=1
 step "the gate on the GPU" run_python -m pytest -q -m cuda tests/test_cuda_gate.py || rc=1
+step "tapes on the GPU" run_python -m pytest -q -m cuda tests/test_cuda_tape.py || rc=1
 step "benchmarks" benchmarks && step "docs/overhead-gpu.md" "$python" bench/gpu/report.py "$build/scan.json" "$build/torch.json" docs/overhead-gpu.md || rc=1
 exit $rc

@@ -179,6 +179,15 @@ def global_generators():
     return list(found.values())
 
 
+def device_generators(optimizer):
+    """The default generators of the GPUs that the optimizer's parameters lie on, then those that are global variables."""
+    numbers = sorted({p.device.index for p in parameters(optimizer) if p.device.type == "cuda"})
+    usual = [torch.cuda.default_generators[n] for n in numbers]
+    own = {id(value): value for frame in user_frames() for value in list(frame.f_globals.values())
+           if isinstance(value, torch.Generator) and value.device.type != "cpu" and not any(value is g for g in usual)}
+    return usual + list(own.values())
+
+
 def unwatched_generators(watched):
     """Names of local variables that hold other generators: their state is not part of a snapshot."""
     found = set()

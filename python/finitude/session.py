@@ -91,6 +91,7 @@ class Session:
         bad = at_start.bad(optimizer, self.allowed_tensors)
         self.generators = discover.global_generators()
         _native.watch_generators(self.generators)
+        _native.watch_device_generators(discover.device_generators(optimizer))
         self._register(optimizer)  # again: groups may have been added since it was made
         if not bad:
             return None

@@ -353,6 +353,13 @@ PYBIND11_MODULE(_native, m) {
     }
     watch_generators(std::move(generators));
   });
+  m.def("watch_device_generators", [](const py::list& list) {
+    std::vector<at::Generator> generators;
+    for (const py::handle& item : list) {
+      if (THPGenerator_Check(item.ptr()) && !THPGenerator_Unwrap(item.ptr()).device().is_cpu()) generators.push_back(THPGenerator_Unwrap(item.ptr()));
+    }
+    watch_device_generators(std::move(generators));
+  });
   m.def("set_python_random", [](py::handle r) { set_python_random(r.ptr()); });
 
   m.def("trace_start", [] {

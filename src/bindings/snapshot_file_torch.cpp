@@ -69,6 +69,10 @@ std::string rng_bytes(const RngState& state) {
   for (const TorchRng& own : state.own) {
     if (all.own.size() < capture::kMaxGenerators) all.own.push_back(told(own));
   }
+  for (std::size_t i = 0; i < state.devices.size() && all.devices.size() < capture::kMaxGenerators; ++i) {
+    const DeviceRng& one = state.devices[i];
+    if (std::string device = device_of_generator(i); !device.empty()) all.devices.push_back({std::move(device), one.taken, one.seed, one.offset});
+  }
   return capture::write_generators(all);
 }
 
@@ -80,6 +84,8 @@ bool rng_from_bytes(std::string_view bytes, RngState* state) {
   state->numpy = taken(all.numpy, kNumpy);
   state->own.clear();
   for (const auto& own : all.own) state->own.push_back(taken(own));
+  state->devices.clear();
+  for (const auto& one : all.devices) state->devices.push_back({one.known, one.seed, one.offset});
   return true;
 }
 

@@ -35,6 +35,35 @@ std::vector<at::Generator>& own_generators() {
   return *generators;
 }
 
+std::vector<at::Generator>& device_generators() {
+  static auto* generators = new std::vector<at::Generator>();
+  return *generators;
+}
+
+// Throws, and is then not taken, while a graph is captured.
+void take_device(const at::Generator& generator, DeviceRng* state) noexcept {
+  state->taken = false;
+  try {
+    c10::GeneratorImpl* impl = generator.unsafeGetGeneratorImpl();
+    const std::lock_guard<std::mutex> lock(impl->mutex_);
+    state->seed = impl->current_seed();
+    state->offset = impl->get_offset();
+    state->taken = true;
+  } catch (...) {
+  }
+}
+
+void restore_device(const at::Generator& generator, const DeviceRng& state) noexcept {
+  if (!state.taken) return;
+  try {
+    c10::GeneratorImpl* impl = generator.unsafeGetGeneratorImpl();
+    const std::lock_guard<std::mutex> lock(impl->mutex_);
+    impl->set_current_seed(state.seed);
+    impl->set_offset(state.offset);
+  } catch (...) {
+  }
+}
+
 // Where the engine lies in a CPUGeneratorImpl, which gives it out by value only (twice 2.5 KB): found once, by what a
 // generator of known seed holds. -1: not found.
 std::ptrdiff_t engine_offset() noexcept {
@@ -124,17 +153,25 @@ void restore_twister(char* memory, const TwisterRng& state) noexcept {
 
 void watch_generators(std::vector<at::Generator> generators) { own_generators() = std::move(generators); }
 
+void watch_device_generators(std::vector<at::Generator> generators) { device_generators() = std::move(generators); }
+
+std::string device_of_generator(std::size_t index) { return index < device_generators().size() ? device_generators()[index].device().str() : ""; }
+
 void take_rng(RngState* state) noexcept {
   const Metered rng(Piece::kRng);
   static const at::Generator& of_cpu = at::detail::getDefaultCPUGenerator();  // the one object for the life of the process
   take_generator(of_cpu, &state->torch_cpu);
   state->own.resize(own_generators().size());
   for (std::size_t i = 0; i < state->own.size(); ++i) take_generator(own_generators()[i], &state->own[i]);
+  state->devices.resize(device_generators().size());
+  for (std::size_t i = 0; i < state->devices.size(); ++i) take_device(device_generators()[i], &state->devices[i]);
   take_twister(python_random_memory(), 4, 0, &state->python);
   take_twister(reinterpret_cast<const char*>(numpy_address), 0, 624 * 4, &state->numpy);
 }
 
 void restore_rng(const RngState& state) noexcept {
+  for (std::size_t i = 0; i < state.devices.size() && i < device_generators().size(); ++i)
+    restore_device(device_generators()[i], state.devices[i]);
   restore_generator(at::detail::getDefaultCPUGenerator(), state.torch_cpu);
   for (std::size_t i = 0; i < state.own.size() && i < own_generators().size(); ++i) {
     restore_generator(own_generators()[i], state.own[i]);

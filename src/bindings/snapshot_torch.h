@@ -31,6 +31,12 @@ struct TwisterRng {
   std::array<std::uint8_t, 625 * 4> bytes;
 };
 
+// A generator of a GPU: seed and offset, both kept on the host.
+struct DeviceRng {
+  bool taken = false;
+  std::uint64_t seed = 0, offset = 0;
+};
+
 // 8 KB that are filled in place; nothing is allocated unless the program has generators of its own. All words of a Mersenne
 // Twister change together, every 624 draws or by seeding: where the first few are those that a state holds already, only
 // the position is taken.
@@ -39,6 +45,7 @@ struct RngState {
   TwisterRng python;                      // random's
   TwisterRng numpy;                       // numpy.random's global one; not taken before numpy is imported
   std::vector<TorchRng> own;              // the program's own torch.Generator objects, as watched
+  std::vector<DeviceRng> devices;         // of GPUs, as watched
 };
 
 void take_rng(RngState* state) noexcept;
@@ -51,6 +58,11 @@ void set_numpy_state_address(std::uintptr_t address) noexcept;
 void set_python_random(PyObject* instance) noexcept;
 // CPU generators of the program that are part of every snapshot from now on.
 void watch_generators(std::vector<at::Generator> generators);
+// The same of GPUs: their default ones and the program's own.
+void watch_device_generators(std::vector<at::Generator> generators);
+
+// "cuda:0", of one that is watched.
+std::string device_of_generator(std::size_t index);
 
 // With its time on the meter.
 struct BufferSnapshot : observe::BufferSnapshot {

@@ -121,7 +121,10 @@ bool same(const TwisterRng& a, const TwisterRng& b) {
 
 bool same(const RngState& a, const RngState& b) {
   return same(a.torch_cpu, b.torch_cpu) && same(a.python, b.python) && same(a.numpy, b.numpy) &&
-         std::ranges::equal(a.own, b.own, [](const TorchRng& x, const TorchRng& y) { return same(x, y); });
+         std::ranges::equal(a.own, b.own, [](const TorchRng& x, const TorchRng& y) { return same(x, y); }) &&
+         std::ranges::equal(a.devices, b.devices, [](const DeviceRng& x, const DeviceRng& y) {
+           return x.taken == y.taken && (!x.taken || (x.seed == y.seed && x.offset == y.offset));
+         });
 }
 
 }  // namespace

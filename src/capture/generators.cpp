@@ -1,11 +1,12 @@
 #include "capture/generators.h"
 
+#include "capture/tape.h"
 #include "capture/wire.h"
 
 namespace finitude::capture {
 namespace {
 
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 1, kVersionWithDevices = 2;
 
 void write_words(const std::array<std::uint32_t, kTwisterWords>& words, WireWriter& out) {
   for (const std::uint32_t word : words) {
@@ -71,24 +72,41 @@ void read_twister(WireReader& in, std::optional<Twister>* state) {
 std::string write_generators(const Generators& generators) {
   std::string bytes;
   WireWriter out(&bytes);
-  out.u8(kVersion);
+  out.u8(generators.devices.empty() ? kVersion : kVersionWithDevices);
   write_torch(generators.torch, out);
   write_twister(generators.python, out);
   write_twister(generators.numpy, out);
   out.var(generators.own.size());
   for (const auto& own : generators.own) write_torch(own, out);
+  if (generators.devices.empty()) return bytes;
+  out.var(generators.devices.size());
+  for (const DeviceGenerator& one : generators.devices) {
+    out.text(one.device);
+    out.u8(one.known);
+    out.u64(one.seed);
+    out.u64(one.offset);
+  }
   return bytes;
 }
 
 bool read_generators(std::string_view bytes, Generators* generators) {
   *generators = {};
   WireReader in(bytes);
-  if (in.u8() != kVersion) in.fail();
+  const std::uint8_t version = in.u8();
+  if (version != kVersion && version != kVersionWithDevices) in.fail();
   read_torch(in, &generators->torch);
   read_twister(in, &generators->python);
   read_twister(in, &generators->numpy);
   for (std::uint64_t n = in.var(kMaxGenerators); n > 0 && in.ok(); --n)
     read_torch(in, &generators->own.emplace_back());
+  for (std::uint64_t n = version == kVersionWithDevices ? in.var(kMaxGenerators) : 0; n > 0 && in.ok(); --n) {
+    DeviceGenerator& one = generators->devices.emplace_back();
+    one.device = in.text();
+    one.known = in.u8() != 0;
+    one.seed = in.u64();
+    one.offset = in.u64();
+    if (!is_device_name(one.device) || one.offset % 4 != 0) in.fail();
+  }
   if (in.ok() && in.at_end()) return true;
   *generators = {};
   return false;

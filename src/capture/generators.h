@@ -31,10 +31,18 @@ struct Twister {
   std::array<std::uint32_t, kTwisterWords> words{};
 };
 
+// A torch.Generator of a GPU: Philox numbers are counted, so this is all of it.
+struct DeviceGenerator {
+  std::string device;                          // "cuda:0"
+  bool known = false;
+  std::uint64_t seed = 0, offset = 0;  // offset: a multiple of 4
+};
+
 struct Generators {
   std::optional<TorchGenerator> torch;  // the default one
   std::optional<Twister> python, numpy;
   std::vector<std::optional<TorchGenerator>> own;  // the program's own, in the order in which they were found
+  std::vector<DeviceGenerator> devices;            // the default one of each GPU, then the program's own there
 };
 
 std::string write_generators(const Generators& generators);

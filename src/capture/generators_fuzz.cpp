@@ -35,6 +35,7 @@ std::string sample() {
   g.numpy.emplace();
   g.own.push_back(g.torch);
   g.own.emplace_back();
+  g.devices = {{"cuda:0", true, 1, 8}};
   return write_generators(g);
 }
 

@@ -36,6 +36,33 @@ TEST(Generators, ComeBackAsTheyWere) {
   EXPECT_FALSE(read.own[0].has_value());
 }
 
+Generators of_gpus() {
+  Generators g = sample();
+  g.devices = {{"cuda:0", true, 67280421310721u, 4096}, {"cuda:1", false, 0, 0}};
+  return g;
+}
+
+TEST(Generators, ThoseOfGpusComeBack) {
+  const std::string bytes = write_generators(of_gpus());
+  Generators read;
+  ASSERT_TRUE(read_generators(bytes, &read));
+  EXPECT_EQ(write_generators(read), bytes);
+  ASSERT_EQ(read.devices.size(), 2u);
+  EXPECT_EQ(read.devices[0].device, "cuda:0");
+  EXPECT_EQ(read.devices[0].seed, 67280421310721u);
+  EXPECT_EQ(read.devices[0].offset, 4096u);
+  EXPECT_FALSE(read.devices[1].known);
+  EXPECT_EQ(bytes[0], 2);
+  EXPECT_EQ(write_generators(sample())[0], 1) << "programs of before read it";
+  for (std::size_t n = 0; n < bytes.size(); n += 13) EXPECT_FALSE(read_generators(bytes.substr(0, n), &read));
+  Generators bad = of_gpus();
+  bad.devices[0].offset = 4097;
+  EXPECT_FALSE(read_generators(write_generators(bad), &read));
+  bad = of_gpus();
+  bad.devices[1].device = "\n";
+  EXPECT_FALSE(read_generators(write_generators(bad), &read));
+}
+
 TEST(Generators, WhatIsCutOffOrLongerIsRefused) {
   const std::string bytes = write_generators(sample());
   Generators read;

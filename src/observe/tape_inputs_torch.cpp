@@ -126,7 +126,7 @@ void TapeRecorder::fill(capture::StorageId id) {
 }
 
 // What a call on a device drew: the numbers that its generator gives depend on the device, and no other one gives them. They go
-// onto the tape, behind the call, up to a quarter of what may be copied.
+// onto the tape, behind the call, all of a call or nothing, up to a quarter of what may be copied.
 void TapeRecorder::keep_drawn(c10::ArrayRef<TapeUse> results, c10::ArrayRef<TapeUse> arguments, std::uint64_t writes) {
   c10::SmallVector<TapeUse, 4> made;
   const auto add = [&](const TapeUse& use) {
@@ -139,24 +139,28 @@ void TapeRecorder::keep_drawn(c10::ArrayRef<TapeUse> results, c10::ArrayRef<Tape
   for (const TapeUse& use : arguments) {
     if (use.arg < 64 && ((writes >> use.arg) & 1) != 0) add(use);
   }
-  for (const TapeUse& use : made) {
-    const auto size_bytes = static_cast<std::size_t>(use.end - use.begin);
-    std::string bytes;
-    Known& known = known_[use.storage];
+  std::size_t size_bytes = 0;
+  for (const TapeUse& use : made) size_bytes += static_cast<std::size_t>(use.end - use.begin);
+  std::vector<std::string> copies(made.size());
+  bool kept = size_bytes <= max_bytes_ / 4 - drawn_bytes_ && size_bytes <= max_bytes_ - bytes_;
+  for (std::size_t i = 0; kept && i < made.size(); ++i) {
+    Known& known = known_[made[i].storage];
     const bool is_held = known.held.defined();
-    if (size_bytes > max_bytes_ / 4 - drawn_bytes_ || size_bytes > max_bytes_ - bytes_ || !hold(use.storage) ||
-        !copy_bytes(known.held, use.begin, use.end, &bytes)) {
-      ++draws_left_out_;
-      continue;
-    }
+    kept = hold(made[i].storage) && copy_bytes(known.held, made[i].begin, made[i].end, &copies[i]);
     if (!is_held) known.held.reset();
-    bytes_ += size_bytes;
-    drawn_bytes_ += size_bytes;
+  }
+  if (!kept) {
+    ++draws_left_out_;
+    return;
+  }
+  bytes_ += size_bytes;
+  drawn_bytes_ += size_bytes;
+  for (std::size_t i = 0; i < made.size(); ++i) {
     capture::WireWriter out(&raw_.events);
     out.u8(static_cast<std::uint8_t>(capture::RawEvent::kFill));
-    out.var(use.storage);
-    out.var(static_cast<std::uint64_t>(use.begin));
-    out.text(bytes);
+    out.var(made[i].storage);
+    out.var(static_cast<std::uint64_t>(made[i].begin));
+    out.text(copies[i]);
     out.var(0);
     ++events_;
   }

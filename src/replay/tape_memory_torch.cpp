@@ -106,6 +106,8 @@ TapeMemory::TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType>
     };
     capture::for_each_tensor(tape.entries[i].args, use);
     capture::for_each_tensor(tape.entries[i].results, use);
+    // What a call drew is filled in behind it, also where nobody reads it.
+    if (tape.entries[i].kind == capture::Entry::kFill && tape.entries[i].number < last.size()) last[tape.entries[i].number] = i;
   }
   for (const capture::Outcome& outcome : tape.outcomes) {
     capture::for_each_tensor(outcome.value, [&](const TensorRef& t) {

@@ -173,7 +173,8 @@ class Player {
     const auto& arguments = op.schema().arguments();
     if (e.args.size() != arguments.size()) return "takes " + std::to_string(arguments.size()) + " arguments";
     at::GradMode::set_enabled(e.grad_mode);
-    if (map_.elsewhere && results_are_recorded(tape_, index)) return take(index, op);
+    if (map_.elsewhere && (op.hasTag(at::Tag::nondeterministic_seeded) || !is_here(op, map_)) && results_are_recorded(tape_, index))
+      return take(index, op);
     if (!dtype_) return map_.elsewhere ? issue_elsewhere(index, op) : issue(index, op);
     // What is drawn depends on the dtype: the same numbers come of the same dtype only.
     if (!memory_.converts(e.args) && !memory_.converts(e.results)) return issue_as_recorded(index, op);
