@@ -275,6 +275,24 @@ def test_what_exists_on_cuda_only_is_named(tmp_path):
     assert play(made.bytes())["missing"]
 
 
+def test_the_script_of_a_birth_in_an_operator_of_cuda_says_where_it_runs(tmp_path):
+    q, k, v, _ = attention()
+    huge = q.detach() * 1e30
+    made = Made()
+    out, sums, seed = made.result(q), made.result(torch.empty(2, 4, 5)), made.result(torch.empty((), dtype=torch.int64))
+    made.call("aten::_scaled_dot_product_flash_attention", [made.given(huge), made.given(k.detach() * 1e30), made.given(v), t.number(0),
+                                                            *[t.boolean(False)] * 2, NONE],
+              [out, sums, UNDEFINED, UNDEFINED, t.integer(5), t.integer(5), seed, UNDEFINED, UNDEFINED])
+    made.outcome(out)
+    (tmp_path / "a.tape").write_bytes(made.bytes())
+    words = ["--script", str(tmp_path / "birth.py"), str(tmp_path / "a.tape")]
+    code, said, err, _ = _native.replay_command(words)
+    assert code == 0 and said.endswith(f"written: {tmp_path / 'birth.py'}\n"), said + err
+    text = (tmp_path / "birth.py").read_text()
+    assert "The operator is one of cuda:0: move the tensors there" in text and "_scaled_dot_product_flash_attention" in text
+    assert _native.replay_command(["--device", "cuda", *words])[0] == 2
+
+
 def test_attention_with_a_dropout_is_told(tmp_path):
     q, k, v, _ = attention()
     made = Made()

@@ -2,6 +2,7 @@
 
 #include "capture/recorded_step.h"
 #include "finitude/replay.h"
+#include "replay/tape_device_torch.h"
 #include "replay/tape_player.h"
 #include "replay/tape_verdict.h"
 
@@ -40,7 +41,7 @@ Result<Replay> replay_capsule(const std::string& path, const ReplayOptions& opti
   while (!replay::is_decided(runs)) runs.push_back(replay::play(tape, play));
   Replay result;
   result.verdict = word(replay::judge(runs));
-  result.text = replay::tell(runs, tape).text;
+  result.text = replay::tell_devices(tape, replay::map_devices(tape, ""), false) + replay::tell(runs, tape).text;
   result.calls = runs.front().calls;
   result.seconds = runs.front().seconds;
   for (const auto& outcome : runs.front().outcomes) result.outcomes.push_back({outcome.kind, outcome.name, outcome.same()});

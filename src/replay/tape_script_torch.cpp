@@ -324,7 +324,8 @@ std::string harmless(std::string text) {
   return text;
 }
 
-std::string head_of(const capture::Tape& tape, std::size_t index, const TakeCall& call, const BirthHint& hint) {
+// elsewhere: the operator was not called here.
+std::string head_of(const capture::Tape& tape, std::size_t index, const TakeCall& call, const BirthHint& hint, bool elsewhere) {
   const std::string name = call_name(tape, index);
   std::string place = place_of(tape, index);
   if (place.empty() && !hint.file.empty() && tape.operators[tape.entries[index].number].name == hint.op) {
@@ -333,6 +334,10 @@ std::string head_of(const capture::Tape& tape, std::size_t index, const TakeCall
   std::string text = "\"\"\"" + name + " gives " + std::to_string(call.nan) + " NaN and " +
                      std::to_string(call.inf) + " Inf.\n\n";
   if (!place.empty()) text += harmless("Called by" + place) + "\n";
+  if (elsewhere) {
+    text += "The operator is one of " + capture::main_device(tape) + ": move the tensors there before the call. On the CPU, where they come from, it\n" +
+            "was computed by plain operations.\n";
+  }
   const std::string* torch = tape.setting("torch");
   text += "Taken from a recorded training step" +
           (torch == nullptr ? "" : ", torch " + harmless(*torch)) + ", by finitude replay --script.\n";
@@ -357,7 +362,9 @@ Status write_script(const std::string& path, const capture::Tape& tape, const js
   tensor_file.replace_extension(".safetensors");
   if (tensor_file == file) tensor_file += ".tensors";
   Script script(call, tensor_file.filename().string());
-  const std::string text = script.text(head_of(tape, *index, call, hint));
+  const capture::Operator& op = tape.operators[tape.entries[*index].number];
+  const bool elsewhere = played->otherwise.contains(op.overload.empty() ? op.name : op.name + "." + op.overload);
+  const std::string text = script.text(head_of(tape, *index, call, hint, elsewhere));
   if (!script.saved.empty()) {
     if (const Status status = save_tensors(tensor_file.string(), script.saved); !status.ok()) return status;
   }

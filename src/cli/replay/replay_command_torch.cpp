@@ -59,12 +59,13 @@ class Command {
       err_(options_.capsule + " was made with --redact: its values were left out, so it cannot be replayed\n");
       return kCannotHere;
     }
-    const replay::DeviceMap devices = replay::map_devices(tape_, options_.play.dtype.empty() ? options_.play.device : "cpu");
+    const bool on_cpu = !options_.play.dtype.empty() || !options_.script.empty();  // what converts, and what is written as numbers
+    const replay::DeviceMap devices = replay::map_devices(tape_, on_cpu ? "cpu" : options_.play.device);
     if (!devices.missing.empty()) {
       err_(devices.missing + "\n");
       return kCannotHere;
     }
-    out_(replay::tell_devices(tape_, devices, !options_.play.device.empty() || !options_.play.dtype.empty()));
+    out_(replay::tell_devices(tape_, devices, !options_.play.device.empty() || on_cpu));
     elsewhere_ = devices.elsewhere;
     if (!options_.script.empty()) return script(about);
     const std::string& word = options_.stop_at.empty() ? options_.break_at : options_.stop_at;
@@ -153,7 +154,9 @@ class Command {
 
   int script(const nlohmann::json& about) {
     Played played;
-    const Status status = replay::write_script(options_.script, tape_, about, options_.play, &played);
+    replay::PlayOptions play = options_.play;
+    play.device = "cpu";
+    const Status status = replay::write_script(options_.script, tape_, about, play, &played);
     if (has_failed(played)) return tell_failure(played);
     if (!status.ok()) {
       err_(options_.script + " " + status.why() + "\n");

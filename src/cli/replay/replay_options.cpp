@@ -56,7 +56,8 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
     }
   }
   if (options->capsule.empty()) return "which capsule?";
-  if (options->play.device == "cuda" && !options->play.dtype.empty()) return "--dtype computes on the CPU: leave --device cuda out";
+  if (options->play.device == "cuda" && (!options->play.dtype.empty() || !options->script.empty()))
+    return std::string(options->script.empty() ? "--dtype" : "--script") + " computes on the CPU: leave --device cuda out";
   if (!options->stop_at.empty() && !options->break_at.empty()) return "--stop-at or --break, not both";
   return "";
 }
