@@ -56,6 +56,14 @@ void apply(const Settings& settings) {
       context.setFloat32MatmulPrecision(value);
     } else if (name == "flush_denormal") {
       context.setFlushDenormal(on);
+    } else if (!at::hasCUDA()) {
+      continue;  // what follows is told, and put back, where there is CUDA
+    } else if (name == "cudnn") {
+      context.setUserEnabledCuDNN(on);
+    } else if (name == "cudnn_benchmark") {
+      context.setBenchmarkCuDNN(on);
+    } else if (name == "cudnn_deterministic") {
+      context.setDeterministicCuDNN(on);
     }
   }
 }
@@ -64,7 +72,7 @@ void apply(const Settings& settings) {
 
 Settings torch_settings() {
   at::Context& context = at::globalContext();
-  return {{"threads", std::to_string(at::get_num_threads())},
+  Settings settings{{"threads", std::to_string(at::get_num_threads())},
           {"default_dtype", std::to_string(static_cast<int>(c10::get_default_dtype_as_scalartype()))},
           {"deterministic", context.deterministicAlgorithms() ? "1" : "0"},
           {"deterministic_warn_only", context.deterministicAlgorithmsWarnOnly() ? "1" : "0"},
@@ -74,6 +82,12 @@ Settings torch_settings() {
           {"flush_denormal", flushes_denormals() ? "1" : "0"},
           {"cpu_capability", at::get_cpu_capability()},
           {"torch", TORCH_VERSION}};
+  if (at::hasCUDA()) {
+    settings.emplace_back("cudnn", context.userEnabledCuDNN() ? "1" : "0");
+    settings.emplace_back("cudnn_benchmark", context.benchmarkCuDNN() ? "1" : "0");
+    settings.emplace_back("cudnn_deterministic", context.deterministicCuDNN() ? "1" : "0");
+  }
+  return settings;
 }
 
 WithSettings::WithSettings(const Settings& settings) : before_(torch_settings()) { apply(settings); }

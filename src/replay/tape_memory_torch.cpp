@@ -216,10 +216,15 @@ void TapeMemory::set_on_host(bool on) {
   hosts_.clear();
 }
 
+// What a tape says of sizes is bounded by nothing; memory that is not there is told.
+c10::Storage TapeMemory::blank(StorageId id) const {
+  const auto size_bytes = static_cast<std::size_t>(tape_.storages[id].size_bytes);
+  return new_storage_on(device_of(id), retype_ && retype_->converts(id) ? retype_->converted_bytes(id, size_bytes) : size_bytes, 0, nullptr);
+}
+
 void TapeMemory::make(const std::vector<Value>& results) {
   for (const StorageId id : unmade(results)) {
-    // What a tape says of sizes is bounded by nothing but what it says of tensors in it; memory that is not there is told.
-    storages_[id] = new_storage_on(device_of(id), tape_.storages[id].size_bytes, 0, nullptr);
+    storages_[id] = blank(id);
   }
 }
 
@@ -298,7 +303,7 @@ void TapeMemory::fill(std::size_t index) {
   const StorageId id = entry.number;
   const std::uint64_t offset = entry.offset;
   const std::string& bytes = entry.bytes;
-  if (stand_ins_.erase(id) != 0) storages_[id] = new_storage_on(device_of(id), tape_.storages[id].size_bytes, 0, nullptr);
+  if (stand_ins_.erase(id) != 0) storages_[id] = blank(id);
   c10::Storage& into = storage(id);
   if (retype_ && retype_->converts(id)) return retype_->fill(id, into, offset, bytes);
   TORCH_CHECK(offset <= into.nbytes() && bytes.size() <= into.nbytes() - offset,
@@ -402,8 +407,7 @@ std::string TapeMemory::give(const Value& value, const c10::IValue& result) {
   const at::Tensor& t = result.toTensor();
   if (ref.storage >= storages_.size()) return "gave what the tape does not name";
   if (!t.defined() || t.sizes() != c10::IntArrayRef(ref.sizes)) return bind_stand_in(ref, t);
-  if (storages_[ref.storage].unsafeGetStorageImpl() == nullptr)
-    storages_[ref.storage] = new_storage_on(device_of(ref.storage), tape_.storages[ref.storage].size_bytes, 0, nullptr);
+  if (storages_[ref.storage].unsafeGetStorageImpl() == nullptr) storages_[ref.storage] = blank(ref.storage);
   dense(ref).copy_(t);
   return "";
 }

@@ -58,6 +58,7 @@ class TapeMemory {
   std::string bind_fresh(const capture::TensorRef& ref, const at::Tensor& tensor);
   std::string bind_stand_in(const capture::TensorRef& ref, const at::Tensor& tensor);
   c10::Storage on_device(capture::StorageId id, const c10::Storage& host) const;
+  c10::Storage blank(capture::StorageId id) const;  // of a result that no call made, in the size that it has here
   c10::Device device_of(capture::StorageId id) const { return map_.at(tape_.storages[id].device); }
   at::Tensor dense(const capture::TensorRef& ref);
   c10::Storage& storage(capture::StorageId id);

@@ -182,7 +182,7 @@ class Player {
     if (why.empty()) {
       const auto fresh = memory_.unmade(e.results);
       try {
-        why = issue(index, op);
+        why = issue(index, op, map_.elsewhere ? device_form(tape_.operators[e.number].name) : nullptr);
       } catch (const c10::Error& error) {
         why = error.what_without_backtrace();
       }
@@ -282,7 +282,7 @@ class Player {
         c10::set_default_dtype(c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(number)));
     }
     memory_.set_as_recorded(true);
-    std::string reason = issue(index, op);
+    std::string reason = issue(index, op, map_.elsewhere ? device_form(tape_.operators[tape_.entries[index].number].name) : nullptr);
     memory_.set_as_recorded(false);
     c10::set_default_dtype(usual);
     return reason;

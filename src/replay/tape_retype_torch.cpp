@@ -64,6 +64,10 @@ c10::Storage Retype::converted(capture::StorageId id, const c10::Storage& record
   return as(target_, recorded, units_.at(id));
 }
 
+std::size_t Retype::converted_bytes(capture::StorageId id, std::size_t recorded_bytes) const {
+  return recorded_bytes / c10::elementSize(units_.at(id)) * c10::elementSize(target_);
+}
+
 void Retype::fill(capture::StorageId id, c10::Storage& into, std::uint64_t offset,
                   const std::string& bytes) const {
   const auto item = c10::elementSize(units_.at(id));

@@ -23,6 +23,7 @@ class Retype {
   // Integers stay as they are, and so does memory that is read as numbers of several formats.
   bool converts(capture::StorageId id) const { return units_.at(id) != c10::ScalarType::Undefined; }
   c10::Storage converted(capture::StorageId id, const c10::Storage& recorded) const;
+  std::size_t converted_bytes(capture::StorageId id, std::size_t recorded_bytes) const;
   void fill(capture::StorageId id, c10::Storage& into, std::uint64_t offset, const std::string& bytes) const;
 
   // For a call that has to be computed in the dtypes it was recorded in: memory of these dtypes, made of the
