@@ -189,6 +189,21 @@ def test_no_device_is_told(capsule, tmp_path):
     assert code == 4 and not out and ("CUDA" in err or "cuda" in err)
 
 
+def test_a_capsule_of_a_gpu_is_replayed_by_both_programs_on_the_cpu(capsule, tmp_path):
+    """Recorded on the CPU and moved: the same bits here. Without --device it is said why it is not played where it was recorded."""
+    moved = tmp_path / "step-of-a-gpu"
+    assert _native.capsule_moved(str(capsule), str(moved), "cuda:1") == ""
+    for program in (alone, lambda *words: replay(tmp_path, *words)):
+        code, out, err = program(str(moved))
+        assert code == 0 and out.startswith("recorded on cuda:1, replayed on the CPU, since this torch has no cuda: "), out + err
+        assert "bits" in out and "\nidentical: " in out
+        code, out, err = program("--device", "cpu", "--dtype", "float64", str(moved))
+        assert code in (0, 1) and "results are non-finite" in out, out + err
+        code, out, err = program("--device", "cuda", str(moved))
+        assert code == 4 and not out and "CUDA" in err
+        assert program("--device", "cuda", "--dtype", "float64", str(moved))[0] == 2
+
+
 def test_usage(capsule, tmp_path):
     for words in (["--dtype", "int8", capsule], ["--threads", "0", capsule], ["--times"], ["--nonsense", capsule], [capsule, capsule],
                   ["--stop-at", "a", "--break", "b", capsule], ["--device", "tpu", capsule]):
