@@ -82,7 +82,7 @@ replay::LastUpdate ask_last_update(const py::object& last) {
 constexpr int kMoreReplays = 2;  // of a step that came out with other bits, to see whether that is chance
 
 // The trace gets its values from a replay of the tape. told: why_not, or "" and the verdict on the step. False: it has none.
-bool fill_from(const capture::Tape* tape, observe::Tracer& tracer, record::Trace* trace, json* told) {
+bool fill_from(capture::Tape* tape, observe::Tracer& tracer, record::Trace* trace, json* told) {
   std::string why;
   replay::Played played;
   if (tape == nullptr) why = "nothing was recorded";
@@ -91,6 +91,7 @@ bool fill_from(const capture::Tape* tape, observe::Tracer& tracer, record::Trace
   else if (tape->outcomes.empty()) why = "the step came to nothing that a replay could be compared with";
   bool varies = false;
   if (why.empty()) {
+    replay::tell_lines(*trace, tape);
     played = replay::see_again(*tape, tracer, trace);
     if (!played.missing.empty()) why = "operators of other libraries: " + played.missing.front();
     else if (!played.why_not.empty()) why = played.why_not;
@@ -116,7 +117,7 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
                     const py::object& last_update) {
   observe::Tracer& tracer = observe::Tracer::get();
   const bool sketch = tracer.sketches();
-  const capture::Tape* const tape = sketch ? recorded_tape() : nullptr;  // while the trace knows storages by their addresses
+  capture::Tape* const tape = sketch ? recorded_tape() : nullptr;  // while the trace knows storages by their addresses
   record::Trace trace = tracer.take_trace();
   json out;
   {

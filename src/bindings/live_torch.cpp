@@ -168,7 +168,6 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   }
   --l.depth;
   if (outermost && result != nullptr) after_backward();
-  if (outermost) tape_backward_ended();
   return result;
 }
 

@@ -76,6 +76,10 @@ void tape_window_begins() {
     return set_tape_level(0);
   }
   if (!live().on) return;
+  if (live().depth > 0) {
+    l.is_over = true;
+    return;
+  }
   observe::Tracer& tracer = observe::Tracer::get();
   observe::TapeRecorder& recorder = observe::TapeRecorder::get();
   if (tracer.on() && !tracer.sketches()) return;
@@ -94,7 +98,7 @@ void tape_step_begins(const OptimizerEntry& entry, bool has_end) {
   TapeLevel& l = level();
   if (l.max_bytes == 0 || others_run()) return;
   if (live().depth > 0) {
-    l.is_over = true;
+    l.is_over = true;  // what follows in this backward belongs to the same step
   } else if (is_recording() && other_window_open(entry) && l.carried < kMaxCarried) {
     ++l.carried;
   } else if (has_end) {

@@ -12,6 +12,6 @@ void define_tape_level(pybind11::module_& m);
 
 // The tape whose recording has just ended; null where there is none, or at a second call. Takes the recording over: names
 // and outcomes have to be told before. It stays until it is written, taken or cleared, or another is begun.
-const capture::Tape* recorded_tape();
+capture::Tape* recorded_tape();
 
 }  // namespace finitude::bindings

@@ -156,7 +156,7 @@ py::tuple replay_command(const std::vector<std::string>& words) {
 
 }  // namespace
 
-const capture::Tape* recorded_tape() {
+capture::Tape* recorded_tape() {
   auto& recorder = observe::TapeRecorder::get();
   if (recorder.on() || !recorder.has_any()) return nullptr;
   linked() = capture::link(recorder.take());

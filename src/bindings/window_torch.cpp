@@ -273,6 +273,7 @@ void after_backward() {
   if (observe::Tracer::get().on()) {
     observe::Tracer::get().set_micro_batch(micro_batch + 1);
   }
+  tape_backward_ended();
 }
 
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late) {

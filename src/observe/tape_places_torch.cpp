@@ -29,8 +29,6 @@ void TapePlaces::start(const Places* places) {
   made_by_.clear();
 }
 
-void TapePlaces::restart() { start(places_); }
-
 std::uint32_t TapePlaces::here(std::string* key) {
   const Places* places = nullptr;
   std::uint64_t generation = 0;

@@ -28,7 +28,6 @@ class TapePlaces {
 
   // null: no lines are told. The places outlive this.
   void start(const Places* places);
-  void restart();  // of the same places
   Where now(const at::RecordFunction& fn);
   void begin_node(const at::RecordFunction& fn);
   void end_node();

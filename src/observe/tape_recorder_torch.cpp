@@ -74,7 +74,7 @@ void TapeRecorder::start(std::size_t max_bytes, const Places* places, bool every
   every_step_ = every_step;
   paused_ = false;
   begin_tape();
-  places_.start(places);
+  places_.start(every_step ? nullptr : places);
   on_ = true;
   handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&TapeRecorder::on_start, &TapeRecorder::on_end)
                                       .needsInputs(true)
@@ -90,7 +90,6 @@ void TapeRecorder::stop() {
 
 void TapeRecorder::restart() {
   if (!on()) return;
-  places_.restart();
   std::vector<Known> known;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -162,6 +161,7 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::on_start(const at::RecordFunc
     if (recorder.lets_go_) recorder.let_go_of_inputs();
     if (recorder.full_ && recorder.every_step_) return nullptr;
     if (fn.scope() == at::RecordScope::BACKWARD_FUNCTION) {
+      if (recorder.every_step_) return nullptr;
       recorder.places_.begin_node(fn);
       auto node = std::make_unique<Context>();
       node->is_node = true;
@@ -173,7 +173,7 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::on_start(const at::RecordFunc
         !(open_ops.back().autocast && !autocast_ahead())) {
       return nullptr;
     }
-    return recorder.start_op(fn, recorder.places_.now(fn));
+    return recorder.start_op(fn, recorder.every_step_ ? TapePlaces::Where{} : recorder.places_.now(fn));
   } catch (...) {
     get().full_ = true;  // a guest never throws into its host; the tape is told to have a gap
     return nullptr;

@@ -33,7 +33,7 @@ class TapeRecorder {
   // max_bytes: of inputs that may be copied; a step that reads more leaves a tape with a gap.
   // places: where the calls come from is told by it; null: it is not told.
   // every_step: it goes on until a step is bad, and restart() begins each; what a step reads is not held where it is more than
-  // max_bytes.
+  // max_bytes. Lines are not told then: the trace taken along has them.
   void start(std::size_t max_bytes, const Places* places, bool every_step = false);
   void restart();                         // a new tape, which begins here
   void pause(bool on) { paused_ = on; }   // nothing is recorded from here on until it is set back

@@ -15,8 +15,6 @@ namespace finitude::observe {
 namespace {
 
 constexpr std::size_t kMaxListed = 4096;                 // tensors of one list argument
-constexpr std::size_t kMaxCapture = 256u << 20;
-constexpr std::size_t kMaxCaptures = 512;
 
 // What this thread is inside of, as ids of the trace of `open_generation`.
 thread_local std::vector<record::OpId> open_ops;
@@ -171,31 +169,6 @@ void Tracer::add_sink(const std::string& kind, const std::string& name, const c1
 }
 
 void Tracer::set_backward_stack() { backward_stack_ = intern_stack(); }
-
-const CapturedCall* Tracer::captured(record::OpId op) const {
-  std::lock_guard<std::mutex> lock(captured_mutex_);
-  const auto it = captured_.find(op);
-  return it == captured_.end() ? nullptr : it->second.get();
-}
-
-void Tracer::move_captured(const std::unordered_map<record::OpId, record::OpId>& ops) {
-  std::unordered_map<record::OpId, std::shared_ptr<CapturedCall>> moved, old;
-  std::lock_guard<std::mutex> lock(captured_mutex_);
-  for (auto& [op, call] : captured_) {
-    if (const auto it = ops.find(op); it != ops.end()) moved[it->second] = std::move(call);
-  }
-  captured_.swap(old);
-  captured_.swap(moved);
-}
-
-bool Tracer::keep_call(record::OpId op, std::shared_ptr<CapturedCall> call, std::size_t size_bytes) {
-  if (call == nullptr) return false;
-  std::lock_guard<std::mutex> lock(captured_mutex_);
-  if (captured_.size() >= kMaxCaptures || captured_bytes_ + size_bytes >= kMaxCapture) return false;
-  captured_bytes_ += size_bytes;
-  captured_[op] = std::move(call);
-  return true;
-}
 
 std::unique_ptr<at::ObserverContext> Tracer::on_start(const at::RecordFunction& fn) {
   if (inside || fn.isAsync() || get().paused_) return nullptr;

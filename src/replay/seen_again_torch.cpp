@@ -5,7 +5,9 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -233,6 +235,27 @@ class SeeAgain : public PlayObserver {
 };
 
 }  // namespace
+
+void tell_lines(const record::Trace& trace, capture::Tape* tape) {
+  std::map<std::pair<std::string, std::uint32_t>, std::uint32_t> numbers;
+  for (std::uint32_t i = 0; i < tape->places.size(); ++i) numbers.try_emplace({tape->places[i].file, tape->places[i].line}, i);
+  for (capture::Entry& entry : tape->entries) {
+    if (entry.kind != Entry::kCall || entry.place != capture::kNoPlace || entry.traced >= trace.ops.size()) continue;
+    const record::Op* op = &trace.ops[entry.traced];
+    entry.of_backward = op->node < trace.ops.size() && op->stack == kNone;
+    if (entry.of_backward) {
+      const OpId forward = trace.ops[op->node].forward;
+      op = forward < trace.ops.size() ? &trace.ops[forward] : op;
+    }
+    if (op->stack >= trace.stacks.size() || trace.stacks[op->stack].frames.empty()) continue;
+    const record::Frame& frame = trace.stacks[op->stack].frames.front();
+    if (frame.line <= 0) continue;
+    const auto line = static_cast<std::uint32_t>(frame.line);
+    const auto [number, is_new] = numbers.try_emplace({frame.file, line}, static_cast<std::uint32_t>(tape->places.size()));
+    if (is_new) tape->places.push_back({frame.file, line, ""});
+    entry.place = number->second;
+  }
+}
 
 Played see_again(const capture::Tape& tape, observe::Tracer& tracer, record::Trace* trace) {
   tracer.clear();
