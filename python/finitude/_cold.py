@@ -13,6 +13,7 @@ after_step = _native.check_after_step  # the hook that looks at what a step wrot
 
 def _fail(where):
     _native.set_on(False)
+    _native.set_tape_level(0)
     quiet.let_go()
     line = traceback.format_exc().strip().splitlines()[-1]
     sys.stderr.write(f"finitude: switched off after an internal failure in {where} ({line}). Training goes on unwatched.\n")

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "bindings/after_step_torch.h"
 #include "bindings/guard_torch.h"
@@ -30,11 +31,10 @@ Live& live() {
 }
 
 void switch_off(const char* why) noexcept {
-  Live& l = live();
-  if (!l.on) return;
-  l.on = false;
+  if (!std::exchange(live().on, false)) return;
   PyErr_Clear();
   leave_devices(false);
+  set_tape_level(0);
   std::fprintf(stderr, "finitude: switched off after an internal failure (%s). Training goes on unwatched.\n", why);
 }
 

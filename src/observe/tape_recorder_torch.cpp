@@ -14,7 +14,8 @@
 namespace finitude::observe {
 namespace {
 
-constexpr std::size_t kMaxEvents = std::size_t{1} << 30;  // bytes of the arena
+constexpr std::size_t kMaxEvents = std::size_t{1} << 30;  // bytes of the arena,
+constexpr std::size_t kMaxOfEveryStep = std::size_t{64} << 20;  // and where every step is recorded
 
 // What this thread is inside of.
 struct OpenOp {
@@ -159,7 +160,10 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::on_start(const at::RecordFunc
   try {
     TapeRecorder& recorder = get();
     if (recorder.lets_go_) recorder.let_go_of_inputs();
-    if (recorder.full_ && recorder.every_step_) return nullptr;
+    if (recorder.full_ && recorder.every_step_) {
+      Tracer::get().pause(true);  // what it took down is of no use without a tape
+      return nullptr;
+    }
     if (fn.scope() == at::RecordScope::BACKWARD_FUNCTION) {
       if (recorder.every_step_) return nullptr;
       recorder.places_.begin_node(fn);
@@ -326,7 +330,7 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
       read(use);
     }
   }
-  if (full_ || raw_.events.size() + written.size() > kMaxEvents) {
+  if (full_ || raw_.events.size() + written.size() > (every_step_ ? kMaxOfEveryStep : kMaxEvents)) {
     full_ = true;
     return nullptr;
   }
