@@ -172,10 +172,11 @@ def test_where_one_rank_cannot_go_back_none_does(tmp_path):
         [a["rerun_text"] for a in got.alarms]
 
 
-def test_a_trace_explains_on_each_rank_as_the_step_happens(tmp_path):
-    got = torchrun(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--level", "trace")
+@pytest.mark.parametrize("level", ["trace", "tape"])
+def test_what_was_recorded_as_the_step_happened_explains_it_on_each_rank(tmp_path, level):
+    got = torchrun(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--level", level)
     first, second = got.alarms
-    assert (first["rank"], first["rerun_by"], second["rank"], second["rerun_by"]) == (1, "trace", 0, "trace"), got.told()
+    assert (first["rank"], first["rerun_by"], second["rank"], second["rerun_by"]) == (1, level, 0, level), got.told()
     assert first["births"][0]["source"].endswith("loss = loss * NAN")
     assert second["births"][0]["phase"] == "communication" and "came from rank 1" in second["cause"]["text"]
     assert "running the program again" not in got.err and got.err.count("born in") == 1
