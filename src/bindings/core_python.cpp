@@ -1,5 +1,7 @@
 #include "bindings/core_python.h"
 
+#include <cmath>
+
 #include "decide/policy.h"
 #include "decide/scaler.h"
 #include "record/ring_posix.h"
@@ -43,7 +45,14 @@ py::dict read_ring(const std::string& path) {
     py::dict d;
     d["step"] = r.step;
     d["optimizer"] = r.optimizer;
-    d["applied"] = (r.flags & record::kStepApplied) != 0;
+    const auto has = [&](record::StepFlags flag) { return (r.flags & flag) != 0; };
+    d["applied"] = has(record::kStepApplied);
+    d["vetoed"] = has(record::kStepVetoed);
+    d["scaler_skip"] = has(record::kStepScalerSkip);
+    d["alarm"] = has(record::kStepAlarm);
+    d["handled_by_script"] = has(record::kStepHandledByScript);
+    const float scale = record::loss_scale(r.flags);  // a ring from elsewhere may say anything
+    d["scale"] = scale > 0 && std::isfinite(scale) ? py::object(py::float_(scale)) : py::none();
     d["loss"] = r.loss;
     d["grad_absmax"] = r.grad_absmax;
     d["lr"] = r.lr;

@@ -328,11 +328,28 @@ PyObject* scaler_scale(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   return PyObject_Vectorcall(l.original_scale, args, static_cast<size_t>(nargs), kwnames);
 }
 
+// The scale where it can be had without waiting: on the CPU.
+float loss_scale_of(PyObject* scaler) {
+  PyObject* held = PyObject_GetAttrString(scaler, "_scale");
+  PyErr_Clear();
+  float scale = 0;
+  if (held != nullptr && THPVariable_Check(held)) {
+    const at::Tensor& t = THPVariable_Unpack(held);
+    if (t.is_cpu() && t.scalar_type() == at::kFloat && t.numel() == 1) scale = *t.const_data_ptr<float>();
+  }
+  Py_XDECREF(held);
+  return scale;
+}
+
 // GradScaler.step(self, optimizer, ...): a bad unscaled loss is decided here, a skipped step is counted here.
 PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   Live& l = live();
   OptimizerEntry* entry = l.on && nargs >= 2 && truthy_attribute(args[0], "_enabled") ? find_entry(args[1]) : nullptr;
   if (entry == nullptr) return PyObject_Vectorcall(l.original_scaler_step, args, static_cast<size_t>(nargs), kwnames);
+  struct Scaled {
+    explicit Scaled(float scale) { live().loss_scale = scale; }
+    ~Scaled() { live().loss_scale = 0; }
+  } const scaled(loss_scale_of(args[0]));
   bool bad = false;
   if (entry->device) resolve_losses(*entry, !entry->device->takes_flag);  // without a flag the scaler waits for the device itself
   // One that another optimizer's step answered for too: it was left out, and so is this one.

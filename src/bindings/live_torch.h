@@ -114,6 +114,7 @@ struct Live {
   std::vector<LossNote> losses;      // of the open windows, bounded
   std::uint64_t next_serial = 0;
   bool scaled_pending = false;       // a scaled loss waits for its backward
+  float loss_scale = 0;              // of the GradScaler whose step is under way; 0: none, or on a device
   bool keeps_window_start = true;    // false: a bad step is vetoed but cannot be run again in place (bench/ only)
   bool gradients_are_sinks = false;  // to the tracer, as backward leaves them: the script is going to drop them
   bool wake_on_backward = false;     // the Python side asked to be told of the next outermost backward

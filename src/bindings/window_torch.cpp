@@ -382,7 +382,7 @@ void record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, doub
     if (note.serial > entry.window_start) loss = note.value;
   }
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  live().ring->push({entry.step, entry.ordinal, flags, loss, verdict.grad_absmax, lr,
+  live().ring->push({entry.step, entry.ordinal, flags | record::loss_scale_flags(live().loss_scale), loss, verdict.grad_absmax, lr,
                      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count())});
 }
 

@@ -5,6 +5,7 @@
 // bytes, so a reader needs no lock: a record that is being written, or was when the process died, does not add up.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -26,11 +27,19 @@ enum StepFlags : std::uint32_t {
   kStepHandledByScript = 16,
 };
 
+// The loss scale that a GradScaler had at the step lies in the upper half of the flags, as a bfloat16: powers of two, which it
+// moves by, are exact, others lose 1/256 at most. 0: no scaler, or one on a device, which is not waited for.
+constexpr std::uint32_t loss_scale_flags(float scale) noexcept {
+  if (!(scale > 0) || scale > 3e38f) return 0;
+  return (std::bit_cast<std::uint32_t>(scale) + 0x8000u) & 0xffff0000u;
+}
+constexpr float loss_scale(std::uint32_t flags) noexcept { return std::bit_cast<float>(flags & 0xffff0000u); }
+
 // What the training thread knows of one step. Doubles may be NaN or Inf: that is what they are here to tell.
 struct StepRecord {
   std::uint64_t step = 0;        // of this optimizer
   std::uint32_t optimizer = 0;   // its ordinal
-  std::uint32_t flags = 0;       // StepFlags; unknown bits are kept
+  std::uint32_t flags = 0;       // StepFlags and loss_scale_flags(); unknown bits are kept
   double loss = 0;
   double grad_absmax = 0;
   double lr = 0;

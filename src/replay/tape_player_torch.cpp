@@ -45,7 +45,8 @@ std::string full_name(const capture::Operator& op) {
 
 std::optional<c10::ScalarType> dtype_named(const std::string& name) {
   if (name.empty()) return std::nullopt;
-  TORCH_CHECK(name == "float32" || name == "float64", "a step is computed in float32 or float64, not ", name);
+  if (name == "bfloat16") return c10::ScalarType::BFloat16;
+  TORCH_CHECK(name == "float32" || name == "float64", "a step is computed in float32, float64 or bfloat16, not ", name);
   return name == "float32" ? c10::ScalarType::Float : c10::ScalarType::Double;
 }
 

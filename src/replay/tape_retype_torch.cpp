@@ -42,6 +42,7 @@ Retype::Retype(const capture::Tape& tape, ScalarType target)
       return;
     }
     const ScalarType own = c10::toRealValueType(dtype);
+    if (!converts(dtype)) mixed[t.storage] = true;
     mixed[t.storage] = mixed[t.storage] || (unit != ScalarType::Undefined && unit != own);
     unit = own;
   };
@@ -55,7 +56,12 @@ Retype::Retype(const capture::Tape& tape, ScalarType target)
   }
 }
 
+bool Retype::converts(ScalarType recorded) const {
+  return target_ == ScalarType::BFloat16 ? recorded == ScalarType::Half : is_real_or_complex(recorded);
+}
+
 ScalarType Retype::of(ScalarType recorded) const {
+  if (!converts(recorded)) return recorded;
   if (c10::isComplexType(recorded)) return c10::toComplexType(target_);
   return c10::isFloatingType(recorded) ? target_ : recorded;
 }

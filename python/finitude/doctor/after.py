@@ -91,8 +91,16 @@ def _descriptions(folders):
     return found
 
 
+def _has_float16(about):
+    births = Run.part(about, "alarm").get("births")
+    uses = [use for birth in births if isinstance(birth, dict) for key in ("inputs", "outputs")
+            for use in (birth.get(key) if isinstance(birth.get(key), list) else [])] if isinstance(births, list) else []
+    return Run.part(about, "flags").get("autocast") == "float16" or any(isinstance(u, dict) and u.get("dtype") == "float16" for u in uses)
+
+
 def replayed(folder, about):
-    """(replays, why there are none or ""): a capsule as it was recorded, in float32 and with deterministic kernels."""
+    """(replays, why there are none or ""): a capsule as it was recorded, in float32, with deterministic kernels, and where its bad
+    value was born in float16, in bfloat16."""
     files = Run.part(about, "files")
     size = sum(f["bytes"] for f in files.values() if isinstance(f, dict) and isinstance(f.get("bytes"), int))
     if about.get("redacted"):
@@ -102,7 +110,10 @@ def replayed(folder, about):
     if size > MAX_REPLAYED:
         return {}, f"{size >> 20} MB take a while: finitude replay {folder}"
     engine, found = _engine(), {}
-    for name, words in (("as recorded", ["--times", "2"]), ("float32", ["--dtype", "float32"]), ("deterministic", ["--deterministic"])):
+    ways = [("as recorded", ["--times", "2"]), ("float32", ["--dtype", "float32"]), ("deterministic", ["--deterministic"])]
+    if _has_float16(about):
+        ways.append(("bfloat16", ["--dtype", "bfloat16"]))
+    for name, words in ways:
         code, out, err, _ = engine.replay_command([*words, folder])
         if code not in (0, 1):
             if name == "as recorded":

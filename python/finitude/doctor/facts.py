@@ -118,7 +118,7 @@ class Run:
     """What a run left. document: the report (checked by the engine) or {}; ring: its steps, oldest first.
 
     capsules: the descriptions of the bad steps that it left. replays: of the one that the doctor was asked of, by how it was
-    computed: "as recorded", "float32", "deterministic".
+    computed: "as recorded", "float32", "deterministic", "bfloat16".
     """
 
     def __init__(self, document, ring=(), capsules=(), directory="", killed=False, is_capsule=False):

@@ -35,7 +35,7 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
       {"--break", text(&options->break_at)},
       {"--save-tensors", text(&options->save_tensors)},
       {"--script", text(&options->script)},
-      {"--dtype", one_of(&options->play.dtype, {"float32", "float64"})},
+      {"--dtype", one_of(&options->play.dtype, {"float32", "float64", "bfloat16"})},
       {"--device", one_of(&options->play.device, {"cpu", "cuda"})},
   };
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -71,7 +71,8 @@ CAPSULE is the folder of a capsule, or the file of a tape that holds its inputs 
   --allow NAMESPACE     operators of this library may be called; aten always
   --times N             so often; every time has to come out the same
   --deterministic       with deterministic kernels only
-  --dtype float32|float64   all floating numbers in this dtype: are the same results non-finite, and how far apart is the rest?
+  --dtype float32|float64|bfloat16   all floating numbers in this dtype (bfloat16: all that were float16): are the same results
+                        non-finite, and how far apart is the rest?
   --device cpu|cuda     where; otherwise where it was recorded, if there is such a device here, or on the CPU. On another device
                         the bits may differ: how far is told
   --step-through        a line for each call: what it gave, and the line of the program

@@ -74,7 +74,8 @@ def skipped(events):
 @check("P10", "fp16-range", "run")
 def scale_collapse(run):
     """A bad step by overflow in half precision or by a loss scale that collapsed; more than 20 steps and a tenth of all that a
-    GradScaler skipped, or more than 20 in a row; a capsule whose loss scale is below 1."""
+    GradScaler skipped, or more than 20 in a row; a capsule whose loss scale is below 1. The loss scale by step, where the ring has it (on
+    the CPU): below 1, or lower with every step of the last 17 and more left out, which is overflow."""
     for alarm in run.caused_by("half-precision-overflow", "loss-scale-misuse"):
         make = bad if alarm in run.alarms else warn
         largest = max((number(s.get("absmax")) for s in run.birth(alarm).get("inputs") or [] if isinstance(s, dict)), default=0.0)
@@ -86,6 +87,7 @@ def scale_collapse(run):
         if isinstance(scale, (int, float)) and 0 < scale < 1:
             yield bad(f"step {capsule.get('step')}: the loss scale had fallen to {scale:g}", ADVICE, None, scale=scale)
             break
+    yield from _scales(run)
     skips, steps = run.watched("scaler_skips"), run.watched("steps")
     if skips > IN_A_ROW and skips > 0.1 * (skips + steps):
         yield warn(f"the GradScaler skipped {skips} of {skips + steps} steps: more than finding its scale takes",
@@ -93,6 +95,23 @@ def scale_collapse(run):
     elif skips > IN_A_ROW and (longest := _longest(run)) > IN_A_ROW:
         yield warn(f"{run.who}{longest} steps in a row were left out under a GradScaler: more than finding its scale takes",
                    "an activation overflows whatever the scale is: bfloat16, or that block in float32", None, in_a_row=longest)
+
+
+def _scales(run):
+    for ring in run.optimizers().values():
+        scales = [s["scale"] for s in ring if s.get("scale")]
+        last = 0
+        for s in reversed(ring):
+            if s["applied"] or not s.get("scale"):
+                break
+            last += 1
+        falls = last > FOUND_BY and scales[-1] < scales[-last]
+        if scales and (min(scales) < 1 or falls):
+            low = min(scales)
+            yield bad(f"{run.who}the loss scale went from {scales[0]:g} to {scales[-1]:g}" + (f", as low as {low:g}" if low < scales[-1] else "") +
+                      f", the last {last} steps left out: no scale makes room for an activation that overflows",
+                      "look for the overflow in the forward pass; " + ADVICE, None, scales=scales[-50:], in_a_row=last)
+            return
 
 
 def _longest(run):

@@ -32,7 +32,7 @@ def _dtypes(steps):
 @check("P1", "precision-fits", "run")
 def numerics_or_model(run):
     """A bad step born in half precision; one that is bad in float32 or float64 too, so that it is the model or the data. By replays of a
-    capsule as it was recorded and in float32, by the experiment of the whole step in float64, else by the dtypes at the birth."""
+    capsule as it was recorded, in float32, and with bfloat16 in place of float16, by the experiment of the whole step in float64, else by the dtypes at the birth."""
     for alarm in run.alarms:
         dtypes = {s.get("dtype") for s in run.birth(alarm).get("inputs") or [] if isinstance(s, dict)} - {None}
         born = ", ".join(sorted(map(str, dtypes)))
@@ -43,15 +43,28 @@ def numerics_or_model(run):
             yield note(f"step {alarm['step']}: born in {born or 'half precision'}, but {how}: the model or the data, not the precision",
                        "another precision does not cure it", run.at(alarm), **evidence)
         elif run.cause(alarm) in HALF:
-            yield bad(f"step {alarm['step']}: born in {born or 'half precision'}" + (f"; {how}" if healed else ""),
-                      "bfloat16, or this block in float32: torch.autocast(..., enabled=False)", run.at(alarm), **evidence)
+            other, advice = _bfloat16(run)
+            yield bad(f"step {alarm['step']}: born in {born or 'half precision'}" + (f"; {how}" if healed else "") + other,
+                      advice or "bfloat16, or this block in float32: torch.autocast(..., enabled=False)", run.at(alarm), **evidence)
         elif is_half and healed:
-            yield warn(f"step {alarm['step']}: born in {born}; {how}: the precision", "this block in float32: torch.autocast(..., "
-                       "enabled=False)", run.at(alarm), **evidence)
+            other, advice = _bfloat16(run)
+            yield warn(f"step {alarm['step']}: born in {born}; {how}: the precision" + other,
+                       advice or "this block in float32: torch.autocast(..., enabled=False)", run.at(alarm), **evidence)
         elif dtypes and dtypes <= {"float32", "float64"} and run.cause(alarm) != "unknown":
             told = f"; {how}, which makes it a matter of range" if healed else f"; {how}" if healed is False else ""
             yield note(f"step {alarm['step']}: born in {born} ({run.cause(alarm)}){told}: the model or the data, not half precision", "",
                        run.at(alarm), **evidence)
+
+
+def _bfloat16(run):
+    """(what the step came to in bfloat16, what that advises); texts that are empty where it was not computed so."""
+    replay = run.replays.get("bfloat16")
+    if not replay or replay.is_finite is None:
+        return "", ""
+    if replay.is_finite:
+        return "; with bfloat16 in place of float16 it is finite", "dtype=torch.bfloat16: it has the range"
+    return ("; with bfloat16 in place of float16 it is not finite",
+            "this block in float32: torch.autocast(..., enabled=False); bfloat16 does not cure it")
 
 
 def _without_half(run, alarm):

@@ -2,6 +2,8 @@
 
 from ..registry import check, note
 
+BEYOND = 2.0 ** 40   # at this scale float16 holds no gradient above 6e-8
+
 
 @check("P6", "scaler-without-need", "source")
 def in_source(source):
@@ -26,8 +28,16 @@ def in_steps(steps):
 
 
 @check("P6", "scaler-without-need", "run")
-def in_a_capsule(run):
-    """A capsule with a loss scale whose step was cast to bfloat16."""
+def in_a_run(run):
+    """A capsule with a loss scale whose step was cast to bfloat16; a loss scale (kept by step, on the CPU) that grew beyond 2^40 with no
+    step left out: float16 would have overflowed."""
+    for ring in run.optimizers().values():
+        scales = [s["scale"] for s in ring if s.get("scale")]
+        if scales and max(scales) >= BEYOND and not any(s.get("scaler_skip") for s in ring):
+            yield note(f"{run.who}the loss scale is {scales[-1]:g}, and of the last {len(ring)} steps none was left out: nothing is computed "
+                       "in float16, which would have overflowed", "remove the GradScaler, or enter autocast in float16", None,
+                       scales=[scales[0], scales[-1]])
+            return
     for capsule in run.capsules:
         if run.part(capsule, "start", "scaler") and run.part(capsule, "flags").get("autocast") == "bfloat16":
             yield note(f"step {capsule.get('step')}: the loss was scaled though autocast computed in bfloat16", "remove the GradScaler: it does "
