@@ -32,7 +32,7 @@ def excerpt(report):
     """The first alarm as the terminal shows it, without the lines about how the run ended."""
     from finitude import _native
 
-    one = {**report, "alarms": report["alarms"][:1], "advisories": []}
+    one = {**report, "alarms": [{**alarm, "capsule": None} for alarm in report["alarms"][:1]], "advisories": []}
     text = _native.render_terminal(json.dumps(one), False, WIDTH, False)
     kept = [line.rstrip() for line in text.splitlines() if not re.match(r"\s*(capsule|report)\s", line)]
     return re.sub(r"\n{2,}", "\n", "\n".join(kept)).strip("\n") + "\n"

@@ -1,0 +1,11 @@
+// What stands in for GradScaler.scale and GradScaler.step.
+#pragma once
+
+#include <Python.h>
+
+namespace finitude::bindings {
+
+// scaler_methods(original scale, original step) -> the two that stand in for them. With the GIL held.
+PyObject* scaler_methods(PyObject*, PyObject* args);
+
+}  // namespace finitude::bindings
