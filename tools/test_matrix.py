@@ -25,7 +25,7 @@ BEGIN, END = "<!-- table: written by tools/test_matrix.py -->", "<!-- end of tab
 DEFAULT_PAIRS = ("3.10:2.13.0", "3.12:2.13.0", "3.13:2.13.0", "3.11:2.7.1")
 TORCH_DEPENDENCIES = "filelock typing_extensions sympy networkx jinja2 fsspec numpy setuptools".split()
 BUILD_JOBS = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2")  # a torch file takes about 1 GB to compile
-TEST_DEPENDENCIES = "safetensors scikit-build-core pytest hypothesis jsonschema scikit-learn tqdm tomli;python_version<'3.11'".split()
+TEST_DEPENDENCIES = "safetensors scikit-build-core pytest pytest-xdist hypothesis jsonschema scikit-learn tqdm tomli;python_version<'3.11'".split()
 
 
 def find_python(version):
@@ -86,7 +86,8 @@ def try_pair(python, version, torch, folder):
     load = [venv_python, "-c", "import torch, finitude._native"]
     if not run("import", load, log, env=environment):
         return "failed: import"
-    tests = [venv_python, "-m", "pytest", "-q", "-m", "fast", "-p", "no:cacheprovider"]
+    tests = [venv_python, "-m", "pytest", "-q", "-m", "fast", "-p", "no:cacheprovider", "-n", str(os.cpu_count()),
+             "--dist", "loadscope"]
     passed = run("fast tests", tests, log, env=environment)
     print(f"    {log.read_text().splitlines()[-1]}", flush=True)  # pytest's own count
     return "tested" if passed else "compiled"
