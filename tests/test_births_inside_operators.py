@@ -1,0 +1,55 @@
+"""Births that depend on how an operator works inside: numbers of the program among its operands, kernels that write before they call."""
+
+import pytest
+
+import helpers
+
+SCALED = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), 1e-3)
+for i in range(6):
+    total = net(torch.randn(4, 3)).square().mean()
+    if i == 3: total = total + 1e37
+    loss = {loss}
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+
+
+@pytest.mark.parametrize("loss, op", [("total * 1e2", "aten::mul"), ("total / 1e-2", "aten::div"), ("total + total * 1e1 * 1e1", "aten::mul")])
+def test_a_number_of_the_program_has_no_say_in_the_dtype_of_a_trial(tmp_path, loss, op):
+    """A tensor of float64 without dimensions would have: the product is finite then, as if memory had been corrupted."""
+    got = helpers.run(tmp_path, SCALED.format(loss=loss))
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["births"][0]["op"], alarm["births"][0]["source"]) == (3, op, f"loss = {loss}"), got.told()
+    assert alarm["cause"]["class"] == "overflow" and alarm["cause"]["confidence"] != "possible", got.told()
+
+
+POOLED = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(3, 4)
+opt = torch.optim.SGD(net.parameters(), 1e-2)
+groups = torch.tensor([0, 0, 1, 1, 2, 2])
+for i in range(6):
+    count = torch.ones(6, 1)
+    if i == 3: count[4] = 0
+    x = torch.randn(6, 3) * count
+    mean = x / count
+    h = net(mean)
+    pooled = torch.zeros(3, 4)
+    pooled{reduce}
+    loss = pooled.square().mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+
+
+@pytest.mark.parametrize("reduce", [
+    '.index_reduce_(0, groups, h, "mean", include_self=False)', '.scatter_reduce_(0, groups[:, None].expand(6, 4), h, "mean", include_self=False)',
+    '.index_add_(0, groups, h)'])
+def test_what_comes_in_bad_is_followed_through_a_reduction_in_place(tmp_path, reduce):
+    got = helpers.run(tmp_path, POOLED.format(reduce=reduce))
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["births"][0]["op"], alarm["births"][0]["source"]) == (3, "aten::div", "mean = x / count"), got.told()
+    assert alarm["cause"]["class"] == "division-by-zero" and len(alarm["births"]) == 1, got.told()
