@@ -12,7 +12,7 @@ set(FINITUDE_ALONE
   capture/link.cpp compare/trace_run.cpp explain/fix_test.cpp explain/rules/learning_rate.cpp explain/rules/negative_domain.cpp
   show/mutation_test.cpp show/problem.cpp
   show/terminal.cpp
-  observe/tape_recorder_torch.cpp observe/tracer_torch.cpp
+  observe/tape_recorder_torch.cpp observe/tracer_torch.cpp replay/seen_again_torch.cpp
   bindings/compare_torch.cpp bindings/frames_memory.cpp bindings/hand_torch.cpp bindings/live_torch.cpp bindings/loader_torch.cpp bindings/meter.cpp
   bindings/rewind_torch.cpp bindings/shared_torch.cpp bindings/stack_torch.cpp)
 
