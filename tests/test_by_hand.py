@@ -144,3 +144,30 @@ def test_a_closure_is_called_again_and_leaves_nothing_behind(tmp_path):
 def test_stop_comes_out_of_finitude_step(tmp_path):
     run = helpers.run(tmp_path, CLOSURES)
     assert run.code == 1 and "NonFiniteError: step 4" in run.err and run.the_alarm()["rerun_by"] == "closure", run.told()
+
+
+ENDED = "and ended after it had applied this step"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("update", UPDATES)
+def test_a_last_step_that_was_applied_is_told_as_applied(tmp_path, update):
+    run = helpers.run(tmp_path, script(update, bad=7))
+    alarm = run.the_alarm()
+    assert run.out.splitlines()[-1].startswith("7 False") and run.code == 1 and "NonFiniteError: step 7" in run.err, run.told()
+    assert (alarm["weights"], alarm["births"][0]["source"]) == ("damaged", BIRTH) and ENDED in alarm["text"], alarm
+    assert "was applied all the same" in run.err and "Weights are damaged" in run.err.replace("\n          ", " "), run.told()
+
+
+def test_a_last_step_of_zeros_leaves_the_weights_clean(tmp_path):
+    run = helpers.run(tmp_path, script("backward", bad=7), "--on-alarm", "skip")
+    assert run.code == 0 and run.out.splitlines()[-1] == "7 True True", run.told()
+    assert run.the_alarm()["weights"] == "clean" and ENDED not in run.the_alarm()["text"], run.told()
+
+
+def test_a_last_step_that_the_script_drops_is_left_alone(tmp_path):
+    run = helpers.run(tmp_path, script("backward", bad=7, guard="if loss.isnan(): break"))
+    assert run.code == 0 and not run.alarms, run.told()
+    late = script("grad", bad=7).replace("    with torch", "    if not g.isfinite().all(): break\n    with torch")
+    run = helpers.run(tmp_path, late)
+    assert run.code == 0 and not run.alarms and run.watched["handled_by_script"] == 1, run.told()

@@ -103,8 +103,9 @@ class ByHand:
 
     # -- the boundary of a step -----------------------------------------------------------------
 
-    def settle(self):
-        """The engine call before and what followed it are over: was a bad step applied? May raise NonFiniteError."""
+    def settle(self, at_end=False):
+        """The engine call before and what followed it are over: was a bad step applied? May raise NonFiniteError.
+        at_end: the program is over; what it wrote has been used, and is not put back."""
         seen = _native.writes_seen()
         if self.marks is not None:
             if any(m.is_written() for m in self.marks):
@@ -125,9 +126,9 @@ class ByHand:
             _native.add_handled(1)
             self.session.advise("handled-by-script", bad.step, "a loss that was not finite was never applied")
             return
-        self._alarm(bad, is_written)
+        self._alarm(bad, is_written, at_end)
 
-    def _alarm(self, bad, is_written):
+    def _alarm(self, bad, is_written, at_end):
         session = self.session
         if self.is_damaged:
             return                     # what was applied knowingly is in every loss that follows
@@ -138,7 +139,10 @@ class ByHand:
         alarm["text"] = f"loss is {kind}; there is no optimizer, the program writes its parameters itself"
         if not is_written:
             alarm["text"] += ", where no operator is seen to (numpy?): whether it would have applied this step is not known"
-        if action != "warn":
+        applied = is_written and not bad.is_zeroed and (at_end or action == "warn")
+        if applied and at_end:
+            alarm["text"] += ", and ended after it had applied this step"
+        if action != "warn" and not at_end:
             for mark in bad.marks:
                 mark.put_back()
             bad.ledger.mend()
@@ -147,20 +151,27 @@ class ByHand:
         alarm.pop("optimizer_ordinal", None)
         alarm["action"] = {"warn": "reported, the step is applied", "skip": "the step was left out",
                            "rollback": "the step was left out"}.get(action, "stopped")
-        if action == "warn":
+        if applied and action != "warn":
+            alarm["action"] = "applied, the program had ended"
+        if action == "warn" or applied:
             alarm["weights"], self.is_damaged = "damaged", True
         session.report.add_alarm(alarm)
         session.teller.tell(alarm)
         if action in ("stop", "raise"):
             raise NonFiniteError(f"step {bad.step}: {alarm['text']}", report=alarm)
 
+    def at_end(self):
+        """A program without an optimizer ends by itself. May raise NonFiniteError, for what its last step did."""
+        if self.session.target is None and not _native.counters()["optimizers"]:
+            self.settle(at_end=True)
+
     def finish(self):
-        """At the end of the program. True: what is known of losses without an optimizer has been told."""
+        """What the report holds of it. True: what is known of losses without an optimizer has been told."""
         if _native.counters()["optimizers"]:
             return False               # it came to have one
         self.functional.finish()
         try:
-            self.settle()
+            self.settle(at_end=True)
         except NonFiniteError:
             pass  # there is nothing left to stop
         if self.is_proven or self.functional.is_proven:

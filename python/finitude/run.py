@@ -196,6 +196,7 @@ def _look_a_last_time(session, ended):
     from .errors import NonFiniteError
 
     try:
+        session.hand.at_end()
         damage.at_end(session)
     except NonFiniteError as e:
         ended.error, ended.code = e.with_traceback(None), 1
