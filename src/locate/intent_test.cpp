@@ -151,10 +151,11 @@ TEST(Intent, MasksFromOutsideAndDataFromOutside) {
   }
 }
 
-TEST(Intent, ANanConstantIsIntendedWhileCopiedNotWhenComputedWith) {
+// A NaN is no mask: what computes with it only passes it on, and whoever wrote it is the birth.
+TEST(Intent, ANanConstantIsIntendedWhileCopiedAndTheBirthWhenComputedWith) {
   TraceBuilder b;
   const Tensor h = b.storage(), s = b.storage(), shown = b.storage(), z = b.storage();
-  b.op("aten::full").number(NAN, "fill_value").out(h, {.nan = 4});
+  const OpId full = b.op("aten::full").number(NAN, "fill_value").out(h, {.nan = 4}).end();
   b.op("aten::cat").in(h, {.nan = 4}, "tensors").out(s, {.nan = 4});
   b.op("aten::nanmean").in(s, {.nan = 4}).out(shown);
   EXPECT_TRUE(locate(b.trace).absorbed.empty());
@@ -164,7 +165,10 @@ TEST(Intent, ANanConstantIsIntendedWhileCopiedNotWhenComputedWith) {
   b.sink("loss", loss, kNanValue);
   const Located found = locate(b.trace);
   ASSERT_EQ(found.births.size(), 1u);
-  EXPECT_EQ(found.births[0].op, mul);
+  EXPECT_EQ(found.births[0].op, full);
+  EXPECT_EQ(found.births[0].kind, "data");
+  EXPECT_EQ(found.births[0].first_reader, mul);
+  EXPECT_EQ(found.births[0].path, (std::vector<OpId>{1, mul, mul + 1}));
 }
 
 // From finite inputs and numbers an op gave NaN by selecting a constant of its own: a domain error, nobody's

@@ -39,6 +39,8 @@ class Slicer {
   void add(EventId id, std::uint32_t sink, std::optional<Birth> birth = std::nullopt);
   void slice(std::uint32_t sink);
   void slice_intended(std::uint32_t sink);
+  Birth described(EventId id, std::uint32_t sink);
+  EventId mark_behind(EventId id, std::vector<OpId>* path) const;
   bool crosses(const Event& event, Labels labels) const;
   void explain_crossings();
   bool belongs(const Birth& crossing, const Birth& maker) const;
@@ -52,12 +54,66 @@ class Slicer {
   std::vector<std::pair<EventId, std::uint32_t>> crossings_;  // event, sink
   std::vector<Candidate> hidden_;  // forward births that reached a sink through backward only
   std::vector<bool> used_;         // events named by some birth
+  std::size_t marks_looked_for_ = 0;
 };
 
 void Slicer::add(EventId id, std::uint32_t sink, std::optional<Birth> birth) {
   const bool from_loss = sink < trace_.sinks.size() && trace_.sinks[sink].kind == "loss";
   candidates_.push_back({from_loss, when(flow_, id), id, sink, std::move(birth)});
   used_[id] = true;
+}
+
+// Where a NaN comes from that an op read and took for a number of the program: the call that wrote it. kNone: the op at
+// `id` did not make its NaN of such a one. An infinity may be a mask that arithmetic respects, so what makes NaN of it is the
+// birth; a NaN goes through any arithmetic as it is, so whoever wrote it is. `path`: what lies between the two.
+EventId Slicer::mark_behind(EventId id, std::vector<OpId>* path) const {
+  const Event& event = flow_.events[id];
+  if (!event.birth || event.from != Event::From::kOp || (event.kinds & kNan) == 0) return kNone;
+  const record::Op& op = trace_.ops[event.op];
+  if (is_move(op) || op.phase == Phase::kBackward || op.phase == Phase::kOptimizer) return kNone;
+  std::vector<std::uint32_t> given;
+  for (std::uint32_t i = 0; i < event.num_sources; ++i) {
+    const Source& source = flow_.sources[event.first_source + i];
+    if (source.labels == kIntended && (source.kinds & kNan) != 0) given.push_back(event.first_source + i);
+  }
+  if (given.empty()) return kNone;
+  Search search(flow_);
+  for (const std::uint32_t at : given) search.follow({at, 1}, kIntended, kNone);
+  for (EventId at = search.pop(); at != kNone; at = search.pop()) search.follow(reads_of(at), kIntended, at);
+  EventId first = kNone;
+  for (const EventId at : search.queue()) {
+    const Event& wrote = flow_.events[at];
+    if (wrote.from == Event::From::kOp && (wrote.kinds & kNan) != 0 && is_move(trace_.ops[wrote.op])) first = std::min(first, at);
+  }
+  if (first != kNone) *path = path_from(flow_, search, first);
+  return first;
+}
+
+// As describe(), but where the op at `id` only passed on a NaN that the program had written, the birth is that write: of data,
+// or of the forward pass where it went into something that the model had computed. Its path leads to the op at `id`.
+Birth Slicer::described(EventId id, std::uint32_t sink) {
+  std::vector<OpId> path;
+  const EventId mark = ++marks_looked_for_ > kMaxExplained ? kNone : mark_behind(id, &path);
+  if (mark == kNone) return describe(trace_, flow_, id, sink);
+  const OpId writer = flow_.events[mark].op, reader = flow_.events[id].op;
+  const record::Op& wrote = trace_.ops[writer];
+  Birth birth = describe(trace_, flow_, mark, sink);
+  const bool of_model = std::ranges::any_of(
+      wrote.inputs, [&](const auto& use) { return use.requires_grad && !is_overwritten(wrote, use); });
+  const bool in_module = wrote.stack < trace_.stacks.size() && !trace_.stacks[wrote.stack].module.empty();
+  if (!of_model && !in_module) {
+    birth.kind = "data";
+    birth.phase = Phase::kData;
+  }
+  birth.first_reader = reader;
+  // The write may cover more rows than those that are read with the NaN still in them.
+  const auto& whole = flow_.events[mark].use->shape;
+  const auto& read = flow_.events[id].use->shape;
+  birth.rows.clear();
+  if (!whole.empty() && !read.empty() && whole[0] == read[0]) birth.rows = describe(trace_, flow_, id, sink).rows;
+  birth.path = std::move(path);
+  birth.path.push_back(reader);
+  return birth;
 }
 
 // The loss is fine and yet a gradient computation made something bad of a finite gradient and a bad value of
@@ -159,9 +215,10 @@ void Slicer::explain_crossings() {
     }
     if (creator != kNone) {
       birth.absorbed_by = find_absorber(trace_, flow_, creator, flow_.events[id].moment);
-      Birth hidden = describe(trace_, flow_, creator, sink);
+      Birth hidden = described(creator, sink);
       hidden.absorbed_by = birth.absorbed_by;
-      hidden.path = path_from(flow_, behind, creator);
+      const std::vector<OpId> between = path_from(flow_, behind, creator);
+      hidden.path.insert(hidden.path.end(), between.begin(), between.end());
       hidden.path.push_back(flow_.events[id].op);
       hidden.path.insert(hidden.path.end(), path.begin(), path.end());
       hidden.path = shorten(std::move(hidden.path));
@@ -227,16 +284,20 @@ Located Slicer::run() && {
   std::ranges::sort(hidden_, order);
   Located out;
   std::vector<OpId> named;
+  const auto is_named = [&](OpId op) { return op != kNone && std::ranges::find(named, op) != named.end(); };
   for (auto* list : {&candidates_, &hidden_}) {
     for (Candidate& candidate : *list) {
-      const OpId op = flow_.events[candidate.event].op;
       if (out.births.size() == kMaxBirths) break;
-      if (op != kNone && std::ranges::find(named, op) != named.end()) continue;  // several outputs of one op
-      named.push_back(op);
+      OpId op = candidate.birth ? candidate.birth->op : flow_.events[candidate.event].op;
+      if (is_named(op)) continue;  // several outputs of one op
       if (!candidate.birth) {
-        candidate.birth = describe(trace_, flow_, candidate.event, candidate.sink);
-        candidate.birth->path = shorten(path_from(flow_, search_, candidate.event));
+        candidate.birth = described(candidate.event, candidate.sink);
+        const std::vector<OpId> rest = path_from(flow_, search_, candidate.event);
+        candidate.birth->path.insert(candidate.birth->path.end(), rest.begin(), rest.end());
+        candidate.birth->path = shorten(std::move(candidate.birth->path));
+        if (std::exchange(op, candidate.birth->op) != op && is_named(op)) continue;  // several readers of one write
       }
+      named.push_back(op);
       out.births.push_back(std::move(*candidate.birth));
     }
   }

@@ -48,7 +48,7 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
     if (options.own_rules) own_rule = options.own_rules(evidence, &finding);
     if (replay::StepLab* step = options.step && options.seconds > 0 ? options.step() : nullptr) {
       finding.rows = located.births[0].rows;
-      finding.born_in = located.births[0].op != record::kNone ? located.births[0].op : located.births[0].first_reader;
+      finding.born_in = located.births[0].first_reader != record::kNone ? located.births[0].first_reader : located.births[0].op;
       explain::TimeBudget budget;
       budget.most = options.seconds;
       explain::try_on_step(finding, *step, budget, &trace);

@@ -31,30 +31,25 @@ const record::TensorUse* read_from_batch(const Scene& s, record::StorageId& stor
   return s.trace.storages[storage].origin == record::Origin::kBatch ? bad : nullptr;
 }
 
-// The birth's own op read NaN that the program had written as a number: padding, a mark for what is missing. A NaN is no
-// mask: arithmetic cannot take it out again, an index or torch.where afterwards does so in forward only.
-const record::Op* marked_by(const Scene& s, const record::TensorUse& bad) {
-  if (s.backward || bad.health.nan == 0) return nullptr;
-  const BadOrigin origin = bad_origin(s.trace, s.birth.op, bad);
-  return origin.intended && origin.op < s.trace.ops.size() ? &s.trace.ops[origin.op] : nullptr;
-}
-
-std::string place(const Scene& s, const record::Op& op) {
-  if (op.stack >= s.trace.stacks.size() || s.trace.stacks[op.stack].frames.empty()) return "";
-  const record::Frame& frame = s.trace.stacks[op.stack].frames.front();
-  return " at " + frame.file.substr(frame.file.rfind('/') + 1) + ":" + std::to_string(frame.line);
+// The op that took in NaN which the program had written as a number, the birth: padding, a mark for what is missing. A NaN is
+// no mask: arithmetic cannot take it out again, an index or torch.where afterwards does so in forward only.
+const record::Op* reader_of_mark(const Scene& s) {
+  if (!s.op || s.birth.first_reader >= s.trace.ops.size()) return nullptr;
+  const record::TensorUse* made = bad_output(*s.op);
+  if (made == nullptr || made->health.nan == 0 || bad_input(*s.op) != nullptr || inputs_finite(*s.op)) return nullptr;
+  return &s.trace.ops[s.birth.first_reader];
 }
 
 std::optional<Finding> of_a_mark(const Scene& s) {
-  const record::TensorUse* bad = s.op ? bad_input(*s.op) : nullptr;
-  const record::Op* mark = bad ? marked_by(s, *bad) : nullptr;
-  if (mark == nullptr || bad_output(*s.op) == nullptr || bad_output(*s.op)->health.nan == 0) return std::nullopt;
-  Finding result = finding(s, "bad-data", kScoreInfinities - 50,
-                           std::to_string(bad->health.nan) + " NaN that " + mark->name + place(s, *mark) +
-                               " writes as a mark or padding go through " + s.op->name + hidden_by(s),
+  const record::Op* reader = reader_of_mark(s);
+  const record::TensorUse* bad = reader ? bad_input(*reader) : nullptr;
+  if (bad == nullptr) return std::nullopt;
+  Finding result = finding(s, "bad-data", kScoreOrigin,
+                           std::to_string(bad->health.nan) + " NaN that " + s.op->name + " writes as a mark or padding go through " +
+                               reader->name + hidden_by(s),
                            "fill with a finite number, or take the marked elements out before any arithmetic; taken out after it, "
                            "they still reach gradients");
-  Probe probe(s, s.birth.op);
+  Probe probe(s, s.birth.first_reader);
   Variant filled;
   filled.replace_arg = bad->arg;
   filled.replace_from = NAN;
@@ -62,7 +57,7 @@ std::optional<Finding> of_a_mark(const Scene& s) {
   if (!bad->arg.empty()) probe.finite_if("NaN in " + bad->arg + " replaced by 0", filled);
   probe.in_float64(false);
   probe.conclude(result, true);
-  if (!bad->arg.empty()) Edits(s, s.birth.op).replaced(bad->arg, NAN, 0).into(result);
+  if (!bad->arg.empty()) Edits(s, s.birth.first_reader).replaced(bad->arg, NAN, 0).into(result);
   return result;
 }
 
@@ -75,7 +70,8 @@ class BadData : public Rule {
     record::StorageId storage = s.birth.storage;
     const record::TensorUse* bad = read_from_batch(s, storage);
     const bool data = s.birth.kind == "data";
-    if (!data && !bad) return of_a_mark(s);
+    if (std::optional<Finding> mark = of_a_mark(s)) return mark;
+    if (!data && !bad) return std::nullopt;
     std::string text,
         fix = "filter or fill such values when the batch is made; masking after arithmetic is too late";
     int score = bad ? kScoreOneMeaning - 10 : kScoreOrigin;
