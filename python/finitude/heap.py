@@ -8,22 +8,19 @@ run again, so healthy steps pay nothing. Objects are copied one level deep each 
 import collections
 import gc
 import inspect
-import io
 import random
 import sys
 import types
 
 import torch
 
-from . import _native, notebook
+from . import _native, notebook, one_way
 from ._places import is_library
 from .files import logger_classes
 
 MAX_OBJECTS, MAX_ELEMENTS = 20_000, 2_000_000
 MAX_BYTES = 256 << 20  # of tensors; what is beyond is watched by a checksum, and named if it was written twice
 PLAIN = (int, float, complex, str, bytes, type(None), type, types.ModuleType, torch.dtype, torch.device)
-ONE_WAY = (("socket", "socket"), ("queue", "Queue"), ("_queue", "SimpleQueue"), ("multiprocessing.queues", "Queue"),
-           ("multiprocessing.queues", "SimpleQueue"), ("multiprocessing.connection", "_ConnectionBase"))
 CONTAINERS = (list, dict, set, bytearray, collections.deque)
 OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
 
@@ -36,11 +33,13 @@ def _is_users(kind):
 
 
 class Ledger:
-    """A copy of what the frames of the program reach, but for `owned` tensors and the objects of `left_alone`."""
+    """A copy of what the frames of the program reach, but for `owned` tensors and the objects of `left_alone`.
+    since: so many windows were closed when the second run is to begin."""
 
-    def __init__(self, frame, owned=(), left_alone=()):
+    def __init__(self, frame, owned=(), left_alone=(), since=0):
         self._copies, self._tensors = [], []   # functions that put back; (name, tensor, checksum, copy or None)
-        self.one_way = []                      # names of what gives each thing once
+        self.one_way = []                      # names of what gives each thing once, and may have been used since
+        self._since = since
         self._versions = []                    # of those tensors
         self._generators = []                  # the same, for random numbers of the program's own and numpy's arrays
         self._seen = {id(x) for x in (*owned, *left_alone)}
@@ -80,8 +79,9 @@ class Ledger:
         self._seen.add(id(it))
         self._kept.append(it)
         kind = type(it)
-        if _is_one_way(it):
-            self.one_way.append(name)
+        if one_way.is_one_way(it):
+            if one_way.is_used(it, self._since):
+                self.one_way.append(name)
             return
         if (restore := _random_or_array(it, self)) is not None:
             self._generators.append(restore)
@@ -102,6 +102,8 @@ class Ledger:
             for cell in it.__closure__ or ():
                 self._cell(cell, name, todo)
         elif isinstance(it, types.MethodType):
+            if one_way.is_old_way_in(it):
+                self.one_way.append(name)
             todo.append((it.__self__, name))
         elif isinstance(it, types.GeneratorType):
             self._generator(it, name, todo)
@@ -188,14 +190,6 @@ class Ledger:
             else:
                 tensor.data.copy_(copy)
         return lost
-
-
-def _is_one_way(it):
-    """What was read from it cannot be read again: a socket, a pipe, a queue between threads or processes."""
-    if isinstance(it, io.IOBase):
-        return not it.closed and it.readable() and not it.seekable()
-    kinds = [(sys.modules.get(module), name) for module, name in ONE_WAY]
-    return any(module is not None and isinstance(it, getattr(module, name)) for module, name in kinds)
 
 
 def _random_or_array(it, ledger):

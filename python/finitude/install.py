@@ -9,7 +9,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from . import _cold, _native, _places, child, compat, family, guard, units
+from . import _cold, _native, _places, child, compat, family, guard, one_way, units
 
 
 class Patches:
@@ -40,6 +40,7 @@ def _after_fork():
     _native.trace_stop()
     _native.tape_stop()
     _native.let_go_of_ring()
+    one_way.forget()
     if _cold.session is not None:
         _cold.session.forked()
         _cold.session = None
@@ -91,6 +92,7 @@ def install():
     )
     watch_numpy()
     watch_frameworks()
+    watch_queues()
     if not _fork_hook:
         os.register_at_fork(after_in_child=_after_fork)
         _fork_hook = True
@@ -114,6 +116,11 @@ def watch_frameworks():
     units.watch_frameworks(_patches)
 
 
+def watch_queues():
+    """The classes of queues and connections that are imported by now."""
+    one_way.watch(_patches)
+
+
 def uninstall():
     global _installed
     _native.set_on(False)
@@ -126,5 +133,6 @@ def uninstall():
     while _handles:
         _handles.pop().remove()
     _patches.undo()
+    one_way.unwatch()
     guard.release()
     _installed = False

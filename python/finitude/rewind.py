@@ -68,9 +68,9 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote):
     params = [p for o in stepping for p in discover.parameters(o)]
     expected = expected or findings.fingerprint(optimizer)
     held = [(kind, name, tensor.clone() if tensor is not None else None) for kind, name, tensor in sinks]
-    ledger = Ledger(sys._getframe(), params, sinks_of.watched_optimizers())
+    ledger = Ledger(sys._getframe(), params, sinks_of.watched_optimizers(), _native.rewind_since())
     if ledger.one_way:
-        return False, f"{way}: what was read from {', '.join(ledger.one_way[:3])} cannot be read again"
+        return False, f"{way}: {', '.join(ledger.one_way[:3])} gives each thing once, and may have been used by this step"
     # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
     grads = [(p, p.grad.clone() if vote is not None and p.grad is not None else p.grad) for p in params]
     why = _native.rewind_begin()

@@ -70,6 +70,7 @@ class Session:
 
         install.watch_numpy()
         install.watch_frameworks()
+        install.watch_queues()
         found = [b for _, b in discover.buffers(optimizer)]
         _native.watch_buffers(found)
         self.units.watch_buffers(found)

@@ -28,6 +28,7 @@ struct WindowStart {
   std::uint64_t loss = 0;           // the last loss noted before it
   std::uint64_t serial = 0;         // of the step that ended the window before
   std::uint64_t left_out = 0;       // steps that had been left out by then
+  std::uint64_t windows = 0;        // of any optimizer, that were closed by then
   bool taken = false;
 };
 
@@ -234,6 +235,11 @@ PyObject* rewind_way(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
                        way.jumps ? Py_True : Py_False, over, again);
 }
 
+// rewind_since() -> how many windows were closed where the way that rewind_way found begins; 0 without one.
+PyObject* rewind_since(PyObject*, PyObject*) {
+  return PyLong_FromUnsignedLongLong(chosen().start != nullptr ? chosen().start->windows : 0);
+}
+
 // rewind_begin() -> None, or the reason why it failed. Goes the way that rewind_way found: puts names, iterators,
 // generators, buffers and what others stepped back.
 PyObject* rewind_begin(PyObject*, PyObject*) {
@@ -322,6 +328,7 @@ PyObject* loader_methods(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
 
 PyMethodDef methods[] = {
     {"rewind_way", reinterpret_cast<PyCFunction>(rewind_way), METH_FASTCALL, nullptr},
+    {"rewind_since", rewind_since, METH_NOARGS, nullptr},
     {"rewind_begin", rewind_begin, METH_NOARGS, nullptr},
     {"rewind_end", rewind_end, METH_O, nullptr},
     {"rewind_undo", rewind_undo, METH_NOARGS, nullptr},
@@ -365,6 +372,7 @@ void snapshot_window(OptimizerEntry& entry) {
   start.stack_problem = stack_take(&start.stack);
   start.serial = applied_serial();
   start.left_out = left_out_serial();
+  start.windows = live().windows_closed;
   start.node = next_node();
   start.loss = live().next_serial;
   start.taken = true;

@@ -1,0 +1,124 @@
+"""Queues and connections that the program holds: a second run in place takes nothing out of them and puts nothing in twice."""
+
+import pytest
+
+import helpers
+
+LOOP = """
+import multiprocessing, os, queue, socket, torch
+
+def main(channel):
+    torch.manual_seed(0)
+    net = torch.nn.Linear(3, 1)
+    opt = torch.optim.SGD(net.parameters(), 0.01)
+    for i in range(8):
+        BEFORE
+        x = torch.rand(4, 3) + 0.5
+        if i == 5:
+            x[2] = 0
+        loss = torch.log(x.sum(1)).mean() * net(x).mean()
+        opt.zero_grad(); loss.backward(); opt.step()
+
+if __name__ == "__main__":
+    MAKE
+    main(channel)
+"""
+CHANNELS = {
+    "threads": ("channel = queue.Queue()", "channel.get_nowait()", "channel.put(1)"),
+    "processes": ("channel = multiprocessing.get_context('spawn').Queue()", "channel.get()", "channel.put(1)"),
+    "simple": ("channel = multiprocessing.get_context('spawn').SimpleQueue()", "channel.get()", "channel.put(1)"),
+    "pipe": ("there, channel = multiprocessing.Pipe()", "channel.recv()", "channel.send(1)"),
+}
+FILL = {"pipe": "\n    [there.send(i) for i in range(8)]"}
+WHY = "gives each thing once, and may have been used by this step"
+
+
+def told(tmp_path, channel, used, when):
+    make, read, write = CHANNELS[channel]
+    make += FILL.get(channel, "\n    [channel.put(i) for i in range(8)]")
+    text = LOOP.replace("MAKE", make).replace("BEFORE", f"if {when}: {read if used == 'read' else write}")
+    # Under skip the program goes on, and only a way in place is of use to it.
+    run = helpers.run(tmp_path, text, "--on-alarm", "skip")
+    assert run.code == 0, run.told()
+    return run.the_alarm()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("used", ["read", "written"])
+def test_what_this_step_left_alone_does_not_keep_it_from_running_again(tmp_path, channel, used):
+    alarm = told(tmp_path, channel, used, "i != 5")
+    assert alarm["rerun_by"] == "rewind" and alarm["births"][0]["op"] == "aten::log", alarm
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("used", ["read", "written"])
+def test_what_this_step_used_does(tmp_path, channel, used):
+    alarm = told(tmp_path, channel, used, "i == 5")
+    assert alarm["rerun_by"] != "rewind" and f"rewind: channel {WHY}" in alarm["rerun_text"], alarm
+
+
+UNKNOWN = {
+    "socket": ("channel = socket.socketpair()[0]", "pass"),
+    "override": ("class Own(queue.Queue):\n        def get(self): return self.queue[0]\n    channel = Own()", "pass"),
+}
+
+
+@pytest.mark.parametrize("kind", ["socket", "override"])
+def test_what_is_not_noted_counts_as_used(tmp_path, kind):
+    make, use = UNKNOWN[kind]
+    run = helpers.run(tmp_path, LOOP.replace("MAKE", make).replace("BEFORE", use), "--on-alarm", "skip")
+    assert f"rewind: channel {WHY}" in run.the_alarm()["rerun_text"], run.told()
+
+
+CHILD = """
+import multiprocessing, sys
+
+def work(q):
+    import torch
+    torch.manual_seed(0)
+    net = torch.nn.Linear(2, 1)
+    opt = torch.optim.SGD(net.parameters(), 0.01)
+    for i in range(5):
+        x = torch.rand(4, 2) + 0.1
+        if i == 3:
+            x[2] = 0
+        loss = torch.log(x.sum(1)).mean() * net(x).mean()
+        opt.zero_grad(); loss.backward(); opt.step()
+    q.put("done")
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("METHOD")
+    q = context.Queue()
+    p = context.Process(target=work, args=(q,))
+    p.start()
+    p.join()
+    print("ended", p.exitcode)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_a_process_that_is_to_put_its_result_into_a_queue_is_explained(tmp_path, method):
+    run = helpers.run(tmp_path, CHILD.replace("METHOD", method))
+    alarm = run.the_alarm()
+    assert run.out == "ended 1\n" and alarm["rerun_by"] == "rewind", run.told()
+    assert alarm["births"][0]["source"] == "loss = torch.log(x.sum(1)).mean() * net(x).mean()", alarm
+
+
+def test_queues_are_the_programs_own_again_without_us():
+    import queue
+
+    from finitude import install, one_way
+
+    before = queue.Queue.__dict__["get"]
+    install.install()
+    try:
+        q = queue.Queue()
+        assert not one_way.is_used(q, 0)
+        q.put(1)
+        assert one_way.is_used(q, 0) and q.get() == 1 and queue.Queue.__dict__["get"] is not before
+    finally:
+        install.uninstall()
+    assert queue.Queue.__dict__["get"] is before and one_way.is_used(q, 0)
