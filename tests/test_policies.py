@@ -32,7 +32,8 @@ def test_stop_explains_the_step_and_raises_out_of_step(tmp_path):
 
 
 def test_stop_is_what_happens_unless_told_otherwise(tmp_path):
-    assert run(tmp_path, loop(4)).alarms[0]["policy"] == "stop"
+    alarm = run(tmp_path, loop(4)).alarms[0]
+    assert (alarm["policy"], alarm["level"]) == ("stop", "gate")
 
 
 def test_raise_stops_at_once_and_runs_nothing_again(tmp_path):

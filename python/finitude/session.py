@@ -236,7 +236,7 @@ class Session:
             "rerun": "not-run", "rerun_by": "none", "rerun_verified": False, "rerun_text": "", "births": [],
             "cause": {"class": "unknown", "confidence": "possible", "text": "the step was not run again", "experiments": []},
             "fix": None, "capsule": None, "harmless": False, "text": "", "loss": None, "path": [],
-            "policy": self.config.on_alarm, "history": findings.history(ordinal),
+            "policy": self.config.on_alarm, "level": self.config.level, "history": findings.history(ordinal),
         }
 
     def advise(self, kind, step, text, cause=None, births=()):

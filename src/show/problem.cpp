@@ -78,7 +78,7 @@ const Shape kHistory{{{"loss", kArray, false, {}, nullptr, kReal}, {"grad_absmax
 const Shape kAlarm{{{"step", kCount, true}, {"micro_batch", kCountOrNull}, {"rank", kCount},
     {"optimizer", kTextOrNull}, {"sink", kObject, true, {}, &kSink}, {"loss", kObject | kReal, false,
     {}, &kStatistics}, {"text", kText}, {"harmless", kBool},
-    {"policy", kText, false, "stop|skip|warn|raise|rollback"}, {"action", kText},
+    {"policy", kText, false, "stop|skip|warn|raise|rollback"}, {"level", kText, false, "gate|tape|trace"}, {"action", kText},
     {"weights", kText, true, "clean|damaged"}, {"gradients", kObject | kNull, false, {}, &kGradients},
     {"rerun", kText, true, "persistent|transient|order-dependent|not-run"},
     {"rerun_by", kText, true, "closure|rewind|jump|restart|tape|trace|none"}, {"rerun_verified", kBool},

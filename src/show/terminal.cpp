@@ -222,6 +222,12 @@ class Terminal {
     if (all.size() > kShownAdvisories) more(all.size() - kShownAdvisories, "advisory note");
   }
 
+  // Ways to run the step again were tried, and none led there; a level that needs none was not asked for.
+  static bool no_way_back(const Json& alarm) {
+    return text(alarm, "level") == "gate" && text(alarm, "rerun") == "not-run" && !text(alarm, "rerun_text").empty() &&
+           text(alarm, "policy") != "raise" && list(alarm, "births").empty() && text(at(alarm, "cause"), "class") == "unknown";
+  }
+
   // One thing to do next, and only what this report can keep.
   void hint() {
     const std::string outcome = text(report_, "outcome");
@@ -235,7 +241,9 @@ class Terminal {
     } else if (!alarms.empty()) {
       const std::string policy = text(alarms.back(), "policy");
       if (policy == "raise") hint = on_alarm + "stop runs such a step again and names the cause";
-      if (policy == "stop") hint = on_alarm + "skip goes on without such a step, warn applies it";
+      if (std::ranges::any_of(alarms, no_way_back))
+        hint = "--level tape records the operators of every step, and explains such a one without running it again";
+      else if (policy == "stop") hint = on_alarm + "skip goes on without such a step, warn applies it";
     }
     if (!hint.empty()) labelled("next", Tone::kDim, {{hint, Tone::kDim}});
   }

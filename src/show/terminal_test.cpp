@@ -229,6 +229,28 @@ TEST(Terminal, AProgramWithoutPythonIsToldOfItsOwnMeans) {
   }
 }
 
+TEST(Terminal, AStepThatNothingRunsAgainIsForTheTape) {
+  json report = sample("loss_forward");
+  json& alarm = report["alarms"][0];
+  alarm["policy"] = "stop";
+  const char* const skip = "next --on-alarm skip goes on";
+  const char* const tape = "next --level tape records the operators of every step";
+  EXPECT_THAT(joined(shown(report)), HasSubstr(skip));
+  alarm["births"] = json::array();
+  alarm["rerun"] = "not-run";
+  alarm["rerun_text"] = "rewind: an iterator cannot be set back";
+  alarm["cause"] = {{"class", "unknown"}, {"confidence", "possible"}, {"text", "the step was not run again"}, {"experiments", json::array()}};
+  alarm["level"] = "gate";
+  EXPECT_THAT(joined(shown(report)), HasSubstr(tape));
+  for (const char* other : {"tape", "trace"}) {
+    alarm["level"] = other;
+    EXPECT_THAT(joined(shown(report)), HasSubstr(skip)) << other << " was asked for already";
+  }
+  alarm["level"] = "gate";
+  alarm["rerun_text"] = "";
+  EXPECT_THAT(joined(shown(report)), HasSubstr(skip)) << "no way was tried";
+}
+
 TEST(Terminal, WhatWasDoneIsReadFromTheAction) {
   json report = sample("loss_forward");
   json& alarm = report["alarms"][0];
