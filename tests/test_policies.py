@@ -88,6 +88,33 @@ def test_rollback_leaves_the_step_out_like_skip(tmp_path):
     assert got.the_alarm()["weights"] == "clean"
 
 
+def test_steps_that_are_not_run_again_name_the_one_before_that_failed_alike(tmp_path):
+    got = run(tmp_path, loop(3, 5, 6), "--on-alarm", "skip")
+    first, *others = got.alarms
+    assert first["births"] and [a["step"] for a in got.alarms] == [3, 5, 6], got.told()
+    for alarm in others:
+        assert (alarm["rerun_by"], alarm["cause"]["class"], alarm["births"]) == ("none", "unknown", []), alarm
+        assert alarm["cause"]["text"] == "not run again; step 3 failed at the same loss and is explained"
+
+
+def test_only_the_same_sink_of_the_same_optimizer_counts_as_alike():
+    from finitude.shared import NOT_RUN, Told
+
+    def alarm(step, name, births=()):
+        return {"step": step, "sink": {"kind": "gradient", "name": name}, "births": list(births), "cause": {"class": "unknown", "text": NOT_RUN}}
+
+    told = Told()
+    told.point_back(0, alarm(3, "weight", ["log"]))
+    for ordinal, name, is_alike in ((0, "weight", True), (0, "bias", False), (1, "weight", False)):
+        later = alarm(5, name)
+        told.point_back(ordinal, later)
+        assert (later["cause"]["text"] != NOT_RUN) == is_alike, later
+        assert not is_alike or "step 3 failed at the same gradient weight" in later["cause"]["text"]
+    other = {**alarm(6, "weight"), "cause": {"class": "unknown", "text": "what wrote weight was not seen"}}
+    told.point_back(0, other)
+    assert other["cause"]["text"] == "what wrote weight was not seen"
+
+
 CATCH = TRAINING + """
 import finitude
 caught = []

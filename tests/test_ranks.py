@@ -235,6 +235,8 @@ if rank == 1 and step == 0: loss = loss * NAN""")
     first, second = got.alarms
     assert (first["rerun_by"], first["rerun_verified"], second["rerun_by"]) == ("restart", True, "restart"), got.told()
     assert first["births"][0]["source"].endswith("loss = loss * NAN") and "on all ranks" in first["rerun_text"]
+    said = got.err.replace("\n[rank 1]          ", "")
+    assert "being explained: all ranks are run again together" in said and "the step was not run again" not in said, got.told()
     assert (second["cause"]["class"], second["births"][0]["phase"]) == ("other-rank", "communication")
     if "were written a second time" not in first["rerun_text"]:
         assert [len((tmp_path / f"seen-{rank}.txt").read_text().splitlines()) for rank in range(2)] == [1, 1]

@@ -27,6 +27,8 @@ def run(session, alarm, expected, where="window", hand=None):
         findings.passed_over(alarm, TOGETHER)
         if session.member and start is not None and not alarm["harmless"]:
             _leave_order(session, {**_order(start, alarm, expected, where, hand), "ranks": ranks.world()[1]})
+            if session.config.on_alarm == "stop":
+                session.teller.later = alarm
         return False
     if start is None or start.command is None:
         why = "the program cannot be started again from here; run it under `finitude run`, or with --level trace" \

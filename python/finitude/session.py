@@ -9,7 +9,7 @@ from . import sinks as sinks_of
 from .errors import NonFiniteError
 from .hold import Holds
 from .report import Report, count_text, number, statistic
-from .shared import Told
+from .shared import NOT_RUN, Told
 from .teller import Teller
 from .units import Units
 
@@ -234,7 +234,7 @@ class Session:
             "step": step, "micro_batch": 0, "rank": ranks.world()[0], "optimizer": optimizer, "sink": {"kind": kind, "name": name},
             "weights": "damaged" if ordinal in self.damaged else "clean", "optimizer_ordinal": ordinal,
             "rerun": "not-run", "rerun_by": "none", "rerun_verified": False, "rerun_text": "", "births": [],
-            "cause": {"class": "unknown", "confidence": "possible", "text": "the step was not run again", "experiments": []},
+            "cause": {"class": "unknown", "confidence": "possible", "text": NOT_RUN, "experiments": []},
             "fix": None, "capsule": None, "harmless": False, "text": "", "loss": None, "path": [],
             "policy": self.config.on_alarm, "level": self.config.level, "history": findings.history(ordinal),
         }
@@ -310,6 +310,7 @@ class Session:
         if recorded:
             alarm["capsule"] = capsule.write(self, alarm)
         alarm.pop("optimizer_ordinal", None)
+        self.told.point_back(ordinal, alarm)
         self.told.tell(optimizer, alarm)
         self.report.add_alarm(alarm)
         action = self.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])

@@ -7,6 +7,7 @@ import torch
 from . import _native, discover, ranks
 from . import sinks as sinks_of
 
+NOT_RUN = "the step was not run again"   # the cause of an alarm of which nothing more is known
 KEPT = 16      # alarms that a later one may be part of
 
 
@@ -16,6 +17,7 @@ class Told:
     def __init__(self):
         self._alarms, self._count = {}, 0
         self.follower = None   # the last alarm that says what another one has said
+        self._explained = {}   # (optimizer, sink) -> the last step that failed there and has a birth
 
     def tell(self, optimizer, alarm):
         """Bad gradients of the same backward at other optimizers are not news any more."""
@@ -23,6 +25,17 @@ class Told:
         self._alarms[self._count] = alarm
         self._alarms.pop(self._count - KEPT, None)
         _native.tell_others(optimizer, self._count)
+
+    def point_back(self, ordinal, alarm):
+        """An alarm that nothing explained names the step before it that failed at the same place and is explained. Whether
+        their reason is the same is not known."""
+        sink = alarm["sink"]
+        at = (ordinal, sink["kind"], sink["name"])
+        if alarm["births"]:
+            self._explained[at] = alarm["step"]
+        elif alarm["cause"]["text"] == NOT_RUN and at in self._explained:
+            where = "loss" if sink["kind"] == "loss" else f"{sink['kind']} {sink['name']}"
+            alarm["cause"] = {**alarm["cause"], "text": f"not run again; step {self._explained[at]} failed at the same {where} and is explained"}
 
     def take_over(self, optimizer, alarm):
         """True: the bad gradients come from a backward that an alarm at another optimizer has explained already, and this

@@ -12,6 +12,7 @@ class Teller:
     def __init__(self, report):
         self.report = report
         self.show = None     # takes a report (document, text) instead of stderr, and says whether it did
+        self.later = None    # an alarm that a second run of all ranks is to explain once they have ended
         self._told = {}      # what kind of alarm -> how often it was told of in one line
 
     def tell(self, alarm, brief=False):
@@ -31,7 +32,7 @@ class Teller:
             self._line(alarm)  # averaged gradients are bad everywhere; the rank whose own loss is bad tells more
             return
         document = self.report.document()
-        document["alarms"] = safe([alarm])
+        document["alarms"] = safe([alarm if alarm is not self.later else _to_come(alarm)])
         document["advisories"] = []
         document.pop("trace", None)
         text = self.report.text(document)
@@ -40,6 +41,12 @@ class Teller:
 
     def _line(self, alarm, more=""):
         _say(f"finitude: step {alarm['step']}: {alarm['text']}, {alarm['action']}{more}\n")
+
+
+def _to_come(alarm):
+    """As it is told of before its explanation, which is not there yet, and needs no other level."""
+    cause = {**alarm["cause"], "text": "being explained: all ranks are run again together once they have ended"}
+    return {**{key: value for key, value in alarm.items() if key != "level"}, "cause": cause}
 
 
 def _say(text):
