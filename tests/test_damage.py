@@ -175,3 +175,76 @@ def test_gradients_that_are_zero_for_a_good_reason_are_silent(tmp_path):
             (torch.relu(model(x) - (1e6 if i >= 3 else -1e3)).mean() + 1).backward()
             opt.step()
         """).assert_silent()
+
+
+RESTORED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.out = nn.Linear(8, 2)
+        self.scale = nn.Parameter(torch.tensor([1.0, 2.0]))
+        self.register_buffer("mask", torch.zeros(8))
+    def forward(self, x):
+        h = self.norm(self.inner(x))
+        self.mask[3:] = float("-inf")
+        return self.out(torch.softmax(h + self.mask, 1)) * self.scale
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+def restore(values):
+    net.load_state_dict(values)
+for i, x in enumerate(batches):
+    if i == 5:
+        values = {k: v.clone() for k, v in net.state_dict().items()}
+        {fault}
+    opt.zero_grad()
+    net(x).pow(2).mean().backward()
+    opt.step()
+"""
+
+
+def restored(folder, fault):
+    return training(folder, RESTORED.replace("{fault}", fault), "--on-alarm", "stop")
+
+
+HALVED = "values = {k: torch.from_numpy(v.numpy().astype('float16')) for k, v in values.items()}; "
+
+
+@pytest.mark.parametrize("fault, held, source", [
+    ('values["out.weight"][0, 3] = float("nan"); restore(values)', "out.weight", "net.load_state_dict(values)"),
+    ('values["scale"][1] = float("inf"); restore(values)', "scale", "net.load_state_dict(values)"),
+    ('values["scale"][:] = float("-inf"); restore(values)', "scale", "net.load_state_dict(values)"),
+    ('values["scale"] = torch.tensor([1.0, 7e4]); ' + HALVED + "restore(values)", "scale", "net.load_state_dict(values)"),
+    ('net.out.weight.data[0, 0] = float("inf")', "out.weight", None),
+    ('net.out.weight.data.fill_(float("inf"))', "out.weight", None),
+    ('net.scale.data.mul_(float("inf"))', "scale", None),
+], ids=["NaN", "Inf beside one value", "all -Inf", "from half precision", "in place", "filled", "multiplied"])
+def test_a_parameter_that_the_script_ruined_between_two_steps_is_state_of_the_line_that_did(tmp_path, fault, held, source):
+    got = restored(tmp_path, fault)
+    alarm = got.the_alarm()
+    birth = alarm["births"][0]
+    assert (alarm["step"], birth["phase"], birth["name"], alarm["cause"]["class"]) == (5, "state", held, "corrupted-state"), got.told()
+    assert birth["source"] == (source or fault) and alarm["fix"]["line"] == birth["line"], birth
+    assert alarm["action"] == "stopped before the optimizer" and "step 5 stopped before the optimizer" in got.err
+    assert alarm["weights"] == "damaged" and alarm["capsule"] is None
+
+
+def test_a_ruined_running_statistic_is_state_of_the_line_that_loaded_it(tmp_path):
+    got = restored(tmp_path, 'values["norm.running_mean"][0] = float("nan"); restore(values); net.eval()')
+    alarm = got.the_alarm()
+    birth = alarm["births"][0]
+    assert (birth["phase"], birth["name"], alarm["cause"]["class"]) == ("state", "norm.running_mean", "corrupted-state"), got.told()
+    assert birth["source"] == "net.load_state_dict(values)"
+
+
+def test_a_mask_that_is_loaded_and_written_in_a_buffer_is_innocent(tmp_path):
+    restored(tmp_path, "restore(values)").assert_silent()
+    got = restored(tmp_path, "restore(values); x = x * float('nan')")
+    assert got.the_alarm()["births"][0]["phase"] != "state", got.told()
+
+
+def test_a_parameter_that_arithmetic_ruined_is_born_in_that_arithmetic(tmp_path):
+    got = restored(tmp_path, 'values["scale"] = torch.log(values["scale"] - 5); restore(values)')
+    birth = got.the_alarm()["births"][0]
+    assert birth["op"] == "aten::log", birth

@@ -80,6 +80,8 @@ def look_for_swallowed(session, optimizer, window):
                        f"and {birth['absorbed_by']['op']} made zeros of it", alarm["cause"], alarm["births"])
 
 
+UNAPPLIED = "stopped before the optimizer"
+WRITER = ", written by an earlier step or by the script since"
 LAST_LOOK = 5  # seconds at the end of a program, after which no further optimizer is looked at
 LONG_RUN = 60  # seconds: a run that took longer is not run again for an advisory
 
@@ -109,23 +111,35 @@ def at_end(session):
         found = [f for f in _all(session, optimizer) if f[0] == "state" or f[2].requires_grad]
         if not only_overflowed(found):
             if found:
-                found_late(session, optimizer, window, found)
+                found_late(session, optimizer, window, found, ended=True)
         elif found[0][1] not in session.overflowed:
             session.overflowed.add(found[0][1])
             _advise_overflow(session, optimizer, found[0][1], window["step"], "overflowed")
 
 
-def found_late(session, optimizer, window, found):
+def found_late(session, optimizer, window, found, ended=False):
     """A parameter or state is bad although the steps looked healthy: one of them wrote it, or the script did since.
 
-    Only a part of what a healthy step writes is looked at right away; a second process finds which step it was.
+    Only a part of what a healthy step writes is looked at right away; a second process finds which step it was. ended: the
+    program did, else it is at a step that is not applied yet.
     """
     kind, name, tensor = found[0]
     alarm = session.new_alarm(optimizer, kind, name)
     alarm["weights"] = "damaged"
-    alarm["text"] = f"{name} holds {count_text(tensor)}, written by an earlier step or by the script since"
+    if not ended:
+        alarm["action"] = UNAPPLIED
+    alarm["text"] = f"{name} holds {count_text(tensor)}{WRITER}"
     alarm["cause"] = {"class": "unknown", "confidence": "possible", "experiments": [],
                       "text": f"what wrote {name} was not seen"}
     session.damaged.add(window["ordinal"])
     _native.consume_losses(optimizer)
     return session.act(optimizer, alarm, found, where="earlier")
+
+
+def tell_writer(alarm, found_at):
+    """Into such an alarm, found before step `found_at` was applied, what a second process saw of the write."""
+    if alarm["step"] != found_at:
+        alarm.pop("action", None)  # an earlier step did it, which was applied
+    birth = alarm["births"][0] if alarm["births"] else None
+    if birth and birth["phase"] == "state" and birth["op"]:
+        alarm["text"] = alarm["text"].replace(WRITER, ", written by the script between two steps")

@@ -272,6 +272,9 @@ class Target:
         if not folder or not os.path.isdir(os.path.dirname(folder)):
             _native.tape_clear()
             return None
+        if self.order["first"] < self.order["step"]:  # none was on the tape
+            session.not_watched(f"a capsule of step {self.order['step']}: the step in question was not known as the program ran again")
+            return None
         alarm = {**self.order["alarm"], "rerun": verdict, "rerun_by": "restart", "rerun_verified": verified, "rerun_text": text}
         findings.apply(alarm, found)
         return capsule.write(session, alarm, folder)

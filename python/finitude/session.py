@@ -272,9 +272,12 @@ class Session:
                     rewind.begin(self, optimizer, alarm, sinks, vote=vote):
                 return "again"  # _second_run_ended goes on from here
             else:
+                found_at = alarm["step"]
                 restart.run(self, alarm, findings.fingerprint(optimizer), where)
                 if where == "start":
                     findings.as_loaded_state(alarm)
+                elif where == "earlier":
+                    damage.tell_writer(alarm, found_at)
         elif vote:
             vote.cast("it runs no more steps again")
         return self._conclude(optimizer, alarm, where in ("written", "search"), undone)
@@ -326,7 +329,7 @@ class Session:
         elif not written or undone:
             action = ranks.may_do_alone(action, alarm, lambda: sinks_of.bad_parameters(optimizer, undone))
         skipped = "the step was undone" if undone else "reported, the step is applied" if written else "the step was left out"
-        stopped = "the step was undone, stopped" if undone else "stopped"
+        stopped = "the step was undone, stopped" if undone else alarm.get("action", "stopped")
         alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
         if action == "warn" and not alarm["harmless"]:
             alarm["weights"] = "damaged"

@@ -121,6 +121,11 @@ Birth describe(const record::Trace& trace, const Flow& flow, EventId id, std::ui
     const Op& op = trace.ops[event.op];
     birth.phase = op.phase;
     birth.kind = kind_of(op.phase);
+    if (event.into_state) {
+      birth.kind = "state";
+      birth.storage = event.storage;
+      return birth;
+    }
     if (op.phase == Phase::kBackward) set_node(trace, op.is_node ? event.op : op.node, &birth);
     return birth;
   }

@@ -5,6 +5,7 @@
 #include "locate/intent.h"
 #include "locate/op_kinds.h"
 #include "locate/search.h"
+#include "locate/state.h"
 #include "locate/writes.h"
 
 namespace finitude::locate {
@@ -288,6 +289,11 @@ void Sweep::judge(OpId id, const Write& write, Kinds kinds, Event* event) {
   event->num_sources = reads.count;
   const bool gradient = op.phase == Phase::kBackward || (labels & kDamagedGradient) != 0;
   const Labels damage = gradient ? kDamagedGradient : kDamaged;
+  if (ruins_state(trace_, flow_, contents_.layers, op, write, kinds, labels, reads)) {
+    event->label = damage;
+    event->birth = event->into_state = true;
+    return;
+  }
   if ((labels & kAnyDamage) != 0) {
     event->label = damage;
     return;

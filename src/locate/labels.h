@@ -23,6 +23,7 @@ struct Event {
   Kinds kinds = 0;
   Labels label = 0;
   bool birth = false;    // nothing before it explains it
+  bool into_state = false;  // a birth: brought into a parameter, optimizer state or buffer from outside
   bool assumed = false;  // the values after the op are not known; counts only if a reader finds them bad
   record::OpId op = record::kNone;
   record::StorageId storage = record::kNone;

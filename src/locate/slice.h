@@ -9,7 +9,7 @@
 namespace finitude::locate {
 
 struct Birth {
-  record::OpId op = record::kNone;          // kNone: born outside the traced ops (data, state, memory)
+  record::OpId op = record::kNone;          // kNone: born outside the traced ops (data, state, memory); state: what wrote it there
   record::Phase phase = record::Phase::kForward;
   std::string kind;                         // phase of the report: "forward" "backward" "optimizer" "data" "state" "memory"
   record::StorageId storage = record::kNone;// for data/state/memory: what carried it

@@ -104,6 +104,7 @@ json birth(const record::Trace& trace, const locate::Birth& b) {
     }
     if (!scalars.empty()) out["scalars"] = scalars;
   }
+  if (op != nullptr && b.storage < trace.storages.size()) out["name"] = trace.storages[b.storage].name;
   if (node != nullptr) out["node"] = node->name;
   if (forward != nullptr) {
     json f = {{"op", forward->name}};

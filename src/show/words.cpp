@@ -54,7 +54,7 @@ std::string done_sentence(const Json& alarm) {
   if (says("skip") || says("left out"))
     return applied_before ? " was bad, training goes on" : " skipped, training goes on";
   if (says("stop") || says("rais"))
-    return applied_before ? " stopped after the optimizer" : " stopped before the optimizer";
+    return applied_before && !says("before the optimizer") ? " stopped after the optimizer" : " stopped before the optimizer";
   if (says("roll")) return " undone, back to the last good state";
   return "";
 }

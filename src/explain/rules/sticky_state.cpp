@@ -19,7 +19,7 @@ class StickyState : public Rule {
     const char* fix = "reset the statistic, and update it only from finite values";
     // A buffer that was bad when this step began, though steps before it were good: an earlier update
     // poisoned it.
-    if (s.birth.kind == "state" && is_running(s.trace, s.birth.storage) && !evidence.history.loss.empty()) {
+    if (s.birth.kind == "state" && !s.op && is_running(s.trace, s.birth.storage) && !evidence.history.loss.empty()) {
       const std::string& name = s.trace.storages[s.birth.storage].name;
       Finding result = finding(s, "sticky-state", kScoreOrigin + 10,
                                (name.empty() ? "a running statistic" : name) +
@@ -29,7 +29,7 @@ class StickyState : public Rule {
       return result;
     }
     // Or the update of such a buffer itself, where nothing more is known about the arithmetic.
-    if (!s.op || s.backward) return std::nullopt;
+    if (!s.op || s.backward || s.birth.kind == "state") return std::nullopt;
     for (const auto& use : s.op->outputs) {
       if (use.health.ok() || !is_running(s.trace, use.storage)) continue;
       const std::string& name = s.trace.storages[use.storage].name;
