@@ -194,3 +194,29 @@ def test_what_cannot_be_done_is_told(tmp_path, words, code):
     got = helpers.finitude(tmp_path, *words)
     assert got.code == code and got.err and "Traceback" not in got.err, got.told()
     assert len(words) == 1 or any(word in got.err for word in words[1:]), got.err
+
+
+def test_report_shows_the_alarm_of_a_capsule_from_its_folder_and_packed(tmp_path):
+    run = helpers.training(tmp_path, "opt.zero_grad(); loss = (model(batches[0]) - INF + INF).mean(); loss.backward(); opt.step()",
+                           "--on-alarm", "stop")
+    folder = run.the_alarm()["capsule"]
+    packed = str(tmp_path / "a.zip")
+    pack.pack(folder, packed)
+    kept = json.loads((tmp_path / "report.json").read_text())["alarms"][0]
+    for path in (folder, packed):
+        shown = helpers.finitude(tmp_path, "report", path)
+        assert shown.code == 0 and "step 0 stopped before the optimizer" in shown.out and "train.py:" in shown.out, shown.err
+        document = json.loads(helpers.finitude(tmp_path, "report", path, "--json").out)
+        (alarm,) = document["alarms"]
+        assert alarm["capsule"] == path
+        for key in ("births", "cause", "sink", "step", "rerun"):
+            assert alarm[key] == kept[key], key
+        assert helpers.finitude(tmp_path, "report", path, "--html", "page.html").code == 0
+    assert "stopped before" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"kind": "finitude capsule"}',
+                                  '{"kind": "finitude capsule", "alarm": {"step": []}}'])
+def test_report_of_a_folder_that_is_no_capsule_is_an_input_error(tmp_path, text):
+    shown = helpers.finitude(folder_of(tmp_path / "bad", {"capsule.json": text.encode()}).parent, "report", "bad")
+    assert (shown.code, shown.out) == (3, "") and shown.err.startswith("finitude: ") and "Traceback" not in shown.err

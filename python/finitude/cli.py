@@ -8,7 +8,7 @@ from . import config, family, targets
 
 WORDS = {
     "run": "run a training program watched",
-    "report": "show a report again: finitude report FILE|DIR [--html OUT] [--json]",
+    "report": "show a report again: finitude report FILE|RUN|CAPSULE [--html OUT] [--json]",
     "replay": "compute a captured step again and compare every bit: finitude replay CAPSULE [options]",
     "diff": "say where two captured or traced steps part: finitude diff A B [--json] [--threads N] [--allow NAMESPACE] [--memory-mb N]",
     "doctor": "look for what goes wrong, in a script before it runs or in what a run left: finitude doctor SCRIPT|RUN|CAPSULE",
@@ -23,7 +23,7 @@ WORDS = {
 HELP = """usage: finitude run [options] script.py [args]
        finitude run [options] -m module [args]
        finitude run [options] torchrun|accelerate|python|... [args]
-       finitude report FILE|DIR    finitude replay CAPSULE    finitude diff A B
+       finitude report FILE|RUN|CAPSULE    finitude replay CAPSULE    finitude diff A B
        finitude pack CAPSULE    finitude unpack FILE    finitude dump FILE    finitude list [DIR]
        finitude doctor [options] script.py [args]    finitude doctor RUN|CAPSULE
        finitude selftest [options] script.py [args]

@@ -9,18 +9,48 @@ MAX_BYTES = 1 << 30
 
 
 def _load(path):
-    """The text of a report file, or of the report in a run's directory; (text, None) or (None, exit code)."""
+    """The text of a report file, or of the report in a run's or capsule's directory; (text, None) or (None, exit code)."""
+    capsule = None
     if os.path.isdir(path):
+        about = os.path.join(path, "capsule.json")
         path = os.path.join(path, "report.json")
+        if not os.path.exists(path) and os.path.isfile(about):
+            path = capsule = about
     try:
         if os.path.getsize(path) > MAX_BYTES:
             sys.stderr.write(f"finitude: {path} is larger than {MAX_BYTES} bytes; this is not a report\n")
             return None, EXIT_INPUT
         with open(path, encoding="utf-8") as f:
-            return f.read(), None
+            text = f.read()
+        return (text if capsule is None else _of_capsule(text, os.path.dirname(capsule))), None
+    except _NoCapsule:
+        sys.stderr.write(f"finitude: {path} is not that of a capsule\n")
+        return None, EXIT_INPUT
     except (OSError, UnicodeDecodeError) as e:
         sys.stderr.write(f"finitude: cannot read {path}: {getattr(e, 'strerror', None) or e}\n")
         return None, EXIT_INPUT
+
+
+class _NoCapsule(Exception):
+    """A capsule.json that is none."""
+
+
+def _of_capsule(text, folder):
+    """The report of the one alarm that a capsule is of. What the run watched besides is not in it."""
+    try:
+        about = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _NoCapsule from None
+    if not isinstance(about, dict) or about.get("kind") != "finitude capsule" or not isinstance(about.get("alarm"), dict):
+        raise _NoCapsule
+    report = {key: about[key] for key in ("finitude", "torch", "python", "command", "script") if key in about}
+    ranks = about.get("ranks")
+    return json.dumps({
+        "schema": 1, "outcome": "alarm", **report, "started": about.get("created", ""),
+        "watched": {**dict.fromkeys(("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script"), 0),
+                    **({"ranks": ranks} if ranks else {}), "not_watched": []},
+        "alarms": [{**about["alarm"], "capsule": folder}], "advisories": [],
+    })
 
 
 def _checked(path):
@@ -102,13 +132,21 @@ def report(rest):
             paths.append(rest[i])
         i += 1
     if len(paths) != 1:
-        sys.stderr.write("usage: finitude report FILE|DIR [--html OUT] [--json]\n")
+        sys.stderr.write("usage: finitude report FILE|RUN|CAPSULE [--html OUT] [--json]\n")
         return EXIT_USAGE
     if killed := _killed_run(paths[0]):
         return _tell_of_killed(paths[0], killed)
     if (code := _tell_of_members(paths[0])) is not None:
         return code
-    text, code = _checked(paths[0])
+    from . import pack
+
+    try:
+        with pack.unpacked(paths) as (folders, told):
+            text, code = _checked(folders[0])
+            text = text and told(text)
+    except pack.Refused as e:
+        sys.stderr.write(f"finitude: {e}\n")
+        return EXIT_INPUT
     if text is None:
         return code
     from . import _native
