@@ -232,21 +232,20 @@ class Session:
         """The alarm of a step, before anything is known of its reason. `optimizer`: the name of its class."""
         return {
             "step": step, "micro_batch": 0, "rank": ranks.world()[0], "optimizer": optimizer, "sink": {"kind": kind, "name": name},
-            "weights": "damaged" if ordinal in self.damaged else "clean", "optimizer_ordinal": ordinal,
-            "rerun": "not-run", "rerun_by": "none", "rerun_verified": False, "rerun_text": "", "births": [],
+            "weights": "damaged" if ordinal in self.damaged else "clean", "optimizer_ordinal": ordinal, "births": [],
+            "rerun": "not-run", "rerun_by": "none", "rerun_verified": False, "rerun_text": "",
             "cause": {"class": "unknown", "confidence": "possible", "text": NOT_RUN, "experiments": []},
-            "fix": None, "capsule": None, "harmless": False, "text": "", "loss": None, "path": [],
-            "policy": self.config.on_alarm, "level": self.config.level, "history": findings.history(ordinal),
+            "fix": None, "capsule": None, "harmless": False, "text": "", "loss": None, "path": [], "level": self.config.level,
+            "policy": self.config.on_alarm, "history": findings.history(ordinal),
         }
 
     def advise(self, kind, step, text, cause=None, births=()):
-        if sum(1 for a in self.report.advisories if a["kind"] == kind) < 20:
+        if sum(a["kind"] == kind for a in self.report.advisories) < 20:
             self.report.advisories.append({"kind": kind, "step": step, "text": text, "births": list(births), "cause": cause})
 
     def advise_clipping(self, step, births=()):
-        self.advise("clipping", step, "the gradient norm overflowed though every gradient is finite; clipping by it set the gradients "
-                    "to zero", {"class": "clipping", "confidence": "likely", "experiments": [],
-                                "text": "the norm of finite gradients overflowed"}, births)
+        cause = {"class": "clipping", "confidence": "likely", "experiments": [], "text": "the norm of finite gradients overflowed"}
+        self.advise("clipping", step, "the gradient norm overflowed though every gradient is finite; clipping by it set them to zero", cause, births)
 
     def act(self, optimizer, alarm, sinks, where="window", undone=False, rerun_wanted=True, loss=None):
         """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None: apply.
