@@ -25,6 +25,10 @@ std::string listed(const std::vector<std::string>& names) {
 std::string outcome_of(const StepTrial& trial) {
   if (!trial.ran) return "could not be tried: " + trial.why_not;
   if (!trial.bad.empty()) return "not finite: " + listed(trial.bad);
+  if (!trial.given.empty())
+    return "cannot be told from one rank's tape: what this rank computes by itself comes out finite, but " + listed(trial.given) +
+           (trial.given.size() > 1 ? " come" : " comes") + " from all ranks and " + (trial.given.size() > 1 ? "are" : "is") +
+           " as recorded";
   if (!trial.difference.empty()) return "finite, but it also changes what was finite: " + trial.difference;
   return "loss and gradients finite, " +
          (trial.compared == 0 ? std::string("nothing else in reach to compare")

@@ -66,6 +66,21 @@ Finding with_edits(std::size_t count) {
   return finding;
 }
 
+// Gradients that are averaged over ranks are on the tape as they were recorded, bad: no change of one rank reaches them.
+TEST(Fix, WhatOtherRanksGaveIsNeitherHeldAgainstAFixNorVerified) {
+  StepTrial trial = ran();
+  trial.given = {"gradient of weight", "gradient of bias"};
+  EXPECT_FALSE(trial.verified());
+  Finding finding = with_edits(1);
+  TableStep lab;
+  lab.answers = {trial};
+  try_on_step(finding, lab, {});
+  EXPECT_FALSE(finding.fix_verified);
+  EXPECT_EQ(finding.fix_outcome,
+            "cannot be told from one rank's tape: what this rank computes by itself comes out finite, but gradient of weight, gradient "
+            "of bias come from all ranks and are as recorded");
+}
+
 TEST(Fix, TheFirstVerifiedEditIsTheFix) {
   Finding finding = with_edits(3);
   TableStep step;

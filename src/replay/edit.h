@@ -37,11 +37,14 @@ struct StepTrial {
   bool ran = false;
   std::string why_not;          // where it did not run, or nothing could be learned from it
   std::vector<std::string> bad; // results that are not finite: "loss", "gradient of head.weight"
+  // Of a tape of several ranks: results that are not finite and that the change cannot reach, as they are made of what other
+  // ranks gave, which is as it was recorded. Nothing is learned of them.
+  std::vector<std::string> given;
   std::string difference;       // what else changed: the first value that was finite and came out otherwise; empty: none
   std::uint64_t compared = 0;   // values that were finite and that the change could have reached
   double seconds = 0;
   // CONTRACTS section 4: loss and gradients finite, and what the birth did not touch as it was.
-  bool verified() const { return ran && bad.empty() && difference.empty(); }
+  bool verified() const { return ran && bad.empty() && given.empty() && difference.empty(); }
 };
 
 // The samples of the batch that make the step fail, found by putting a copy of one sample in the place of others.

@@ -197,18 +197,29 @@ class Finder {
   void find_reached() {
     const bool everything = edit_.kind == Edit::Kind::kCompute;
     out_.reached.assign(tape_.entries.size(), everything);
+    out_.outcome_reached.assign(tape_.outcomes.size(), everything);
     if (everything) return;
     std::unordered_set<StorageId> reached;
+    std::unordered_set<StorageId> live;  // of those: not filled in from the tape since
     for (std::size_t i = 0; i < tape_.entries.size(); ++i) {
       const Entry& entry = tape_.entries[i];
+      if (entry.kind == Entry::kFill && entry.offset == 0) live.erase(entry.number);
       if (entry.kind != Entry::kCall) continue;
       bool any = out_.site_at.contains(i) || out_.node_at.contains(i);
       const auto read = [&](const capture::TensorRef& t) { any = any || reached.contains(t.storage); };
       if (!any) capture::for_each_tensor(entry.args, read);
       if (!any) continue;
       out_.reached[i] = true;
+      // What a copy is put over does not matter.
+      const bool copies = tape_.operators[entry.number].name == "aten::copy_";
+      bool is_live = out_.site_at.contains(i) || out_.node_at.contains(i);
+      for (std::size_t a = copies ? 1 : 0; a < entry.args.size(); ++a)
+        capture::for_each_tensor(entry.args[a], [&](const capture::TensorRef& t) { is_live = is_live || live.contains(t.storage); });
       const auto mark = [&](const capture::TensorRef& t) {
-        if (t.storage != capture::kNoStorage) reached.insert(t.storage);
+        if (t.storage == capture::kNoStorage) return;
+        reached.insert(t.storage);
+        if (is_live) live.insert(t.storage);
+        else if (copies) live.erase(t.storage);
       };
       capture::for_each_tensor(entry.results, mark);
       const auto handle = handle_of(tape_, entry);
@@ -219,6 +230,10 @@ class Finder {
           capture::for_each_tensor(entry.args[a], mark);
       }
     }
+    for (std::size_t i = 0; i < tape_.outcomes.size(); ++i)
+      capture::for_each_tensor(tape_.outcomes[i].value, [&](const capture::TensorRef& t) {
+        if (live.contains(t.storage)) out_.outcome_reached[i] = true;
+      });
   }
 
   const Tape& tape_;

@@ -34,6 +34,7 @@ struct EditSites {
   std::unordered_map<std::size_t, std::size_t> site_at;  // entry -> sites
   std::unordered_map<std::size_t, std::size_t> node_at;  // entry -> nodes
   std::vector<bool> reached;                             // by entry: may compute something else than before
+  std::vector<bool> outcome_reached;                     // the same by outcome; not where memory was filled in from the tape since
   std::string why_not;                                   // not empty: the edit cannot be carried out on this tape
 };
 

@@ -208,9 +208,13 @@ void EditedStep::compare(const PlayedCall& call) {
   }
 }
 
+std::string outcome_name(const capture::Outcome& outcome) {
+  return outcome.kind == "loss" ? outcome.kind : outcome.kind + " of " + outcome.name;
+}
+
 void EditedStep::outcome(std::size_t index, const at::Tensor& tensor) {
   const capture::Outcome& outcome = tape_.outcomes[index];
-  const std::string what = outcome.kind == "loss" ? "loss" : outcome.kind + " of " + outcome.name;
+  const std::string what = outcome_name(outcome);
   if (is_float(tensor)) {
     const at::Tensor values = tensor.is_sparse() ? tensor._values() : tensor;
     const bool ok = outcome.kind == "buffer" ? !values.isnan().any().item<bool>() : at::isfinite(values).all().item<bool>();

@@ -16,6 +16,9 @@
 
 namespace finitude::replay {
 
+// "loss", "gradient of head.weight": how a result of a step is told of.
+std::string outcome_name(const capture::Outcome& outcome);
+
 class EditedStep : public PlayObserver {
  public:
   EditedStep(const capture::Tape& tape, const EditSites& sites, const Edit& edit, const KeptValues& before)

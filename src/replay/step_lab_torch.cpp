@@ -22,6 +22,15 @@ std::string reason_of(const Played& played) {
   return played.why_not;
 }
 
+void set_given_apart(const capture::Tape& tape, const EditSites& sites, StepTrial* trial) {
+  for (std::size_t i = 0; i < tape.outcomes.size() && i < sites.outcome_reached.size(); ++i) {
+    const auto at = std::ranges::find(trial->bad, outcome_name(tape.outcomes[i]));
+    if (sites.outcome_reached[i] || at == trial->bad.end()) continue;
+    trial->given.push_back(std::move(*at));
+    trial->bad.erase(at);
+  }
+}
+
 class Clock {
  public:
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count(); }
@@ -61,6 +70,7 @@ StepTrial TorchStepLab::run(const Edit& edit) {
       trial.why_not = "it changes nothing in this step";
     trial.ran = trial.why_not.empty();
     trial.bad = std::move(step.bad);
+    if (tape_.setting("collectives") != nullptr) set_given_apart(tape_, sites, &trial);
     trial.difference = std::move(step.difference);
     trial.compared = step.compared;
   } catch (const std::exception& e) {
