@@ -148,3 +148,26 @@ def test_a_line_is_rewritten_only_where_that_is_certain(line, change, expected):
         assert diff is None
     else:
         assert f"-{line}\n+{expected}\n" in diff and diff.startswith("--- a/f.py\n+++ b/f.py\n")
+
+
+def test_a_birth_inside_autograd_grad_shows_its_forward_line_and_the_fix_is_there(tmp_path):
+    got = helpers.training(tmp_path, """
+        def radius(x):
+            return (x * x).sum(1).sqrt()
+        for i, x in enumerate(batches):
+            if i == 3:
+                x[2] = 0.0
+            x.requires_grad_()
+            opt.zero_grad()
+            u = model(x).sum() + radius(x).sum()
+            (g,) = torch.autograd.grad(u, x, create_graph=True)
+            (g.pow(2).mean() + model(x).pow(2).mean()).backward()
+            opt.step()
+    """, "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    birth, told = alarm["births"][0], " ".join(got.err.split())
+    assert (birth["phase"], birth["source"]) == ("backward", "(g,) = torch.autograd.grad(u, x, create_graph=True)"), got.told()
+    assert birth["forward"]["source"] == "return (x * x).sum(1).sqrt()"
+    assert f"forward aten::sqrt train.py:{birth['forward']['line']} return (x * x).sum(1).sqrt()" in told, told
+    assert alarm["fix"]["line"] == birth["forward"]["line"] and f"train.py:{birth['forward']['line']} [verified" in told, told
+    assert "+    return (x * x).sum(1).clamp(" in alarm["fix"]["diff"]

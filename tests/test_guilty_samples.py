@@ -152,3 +152,43 @@ for x in data:
     birth = result.the_alarm()["births"][0]
     assert (birth["rows"], birth["rows_of"], birth.get("samples")) == ([1], 3, None), result.told()
     assert "row 1 of the batch, which has 3" in " ".join(result.err.split())
+
+
+# The program's own sampling: no loader tells what a batch is.
+OUT_OF_ALL = """
+data = torch.rand(40, 4) + 0.5
+data[17] = 0.0
+order = torch.randperm(40)
+order = torch.cat([order[order != 17][:20], torch.tensor([17]), order[order != 17][20:]])
+for index in order.split(8):
+    opt.zero_grad()
+    x = {take}
+    {loss}
+    loss.backward()
+    opt.step()
+"""
+ROWS = "loss = (model(x).pow(2).sum(1) - x.sum(1).log()).mean()"
+
+
+def guilty(folder, take, loss):
+    script = OUT_OF_ALL.replace("{take}", take).replace("{loss}", loss)
+    result = helpers.training(folder, script, "--on-alarm", "stop")
+    return result.the_alarm()["births"][0], result
+
+
+@pytest.mark.parametrize("take", ["data[index]", "data.index_select(0, index)"])
+def test_rows_of_a_batch_that_is_taken_out_of_all_samples_are_those_of_the_batch(tmp_path, take):
+    birth, result = guilty(tmp_path, take, ROWS)
+    assert (birth["rows"], birth["rows_in"], birth["rows_of"], birth["samples"]) == ([4], "batch", 8, [17]), result.told()
+    assert "row 4 of the batch = sample 17 of the data set" in " ".join(result.err.split())
+
+
+def test_rows_that_are_features_are_said_to_be_those_of_the_output(tmp_path):
+    result = helpers.training(tmp_path, """
+        for x in batches:
+            opt.zero_grad()
+            (model(x).pow(2).mean() + x[:1].var(0).sum()).backward()
+            opt.step()
+    """, "--on-alarm", "stop")
+    birth = result.alarms[0]["births"][0]
+    assert (birth["rows"], birth["rows_in"]) == ([0, 1, 2, 3], "output") and "rows_of" not in birth, result.told()

@@ -16,10 +16,14 @@ def add_diff(found):
     """Takes the change as code out of the findings and puts the diff in, or nothing."""
     fix = found.get("fix") or {}
     edit = fix.pop("edit", None)
+    if edit and edit.get("file") and found["births"] and found["births"][0]["phase"] == "backward":
+        # What is changed is the forward op, wherever the backward that needs it was called from.
+        fix["file"], fix["line"] = edit["file"], edit["line"]
     if edit and fix.get("verified") and not edit["is_number"]:
         lines = linecache.getlines(edit["file"])
         if diff := diff_of(lines, edit, os.path.basename(edit["file"])):
             fix["diff"] = diff
+            fix["file"], fix["line"] = edit["file"], edit["line"]
 
 
 def diff_of(lines, edit, name):

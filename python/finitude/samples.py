@@ -42,3 +42,5 @@ def name(alarm, found):
     for told, of in [(b, _length(b)) for b in births] + [(e, e["rows_of"]) for e in experiments]:
         if samples := _named(told.get("rows"), of, indices):
             told["samples"] = samples
+            if "rows_in" in told:
+                told["rows_in"] = "batch"

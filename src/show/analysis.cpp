@@ -1,23 +1,66 @@
 #include "show/analysis.h"
 
+#include <algorithm>
+#include <array>
+#include <map>
+
 #include <nlohmann/json.hpp>
 
 #include "explain/fix.h"
+#include "locate/op_kinds.h"
 #include "locate/slice.h"
 #include "show/findings.h"
 
 namespace finitude::show {
 namespace {
 
+std::int64_t first_size(const record::TensorUse& use) { return use.shape.empty() ? 0 : use.shape[0]; }
+
+const record::TensorUse* bad_output(const record::Trace& trace, const locate::Birth& birth) {
+  if (birth.op >= trace.ops.size() || trace.ops[birth.op].allocates) return nullptr;
+  for (const record::TensorUse& use : trace.ops[birth.op].outputs)
+    if (!use.health.ok()) return &use;
+  return nullptr;
+}
+
 // Whether the rows of the birth are samples of the batch. The first dimension of what it made is not always that of the
 // batch: attention folds its heads into it, a linear layer the steps of a sequence, a mean has none. And memory as it was
 // handed out is bad as a whole: which of it is still bad when it is read, only the search tells.
 bool rows_are_samples(const record::Trace& trace, const locate::Birth& birth, std::int64_t samples) {
-  if (birth.rows.empty() || birth.op >= trace.ops.size() || trace.ops[birth.op].allocates) return false;
-  for (const record::TensorUse& use : trace.ops[birth.op].outputs) {
-    if (!use.health.ok()) return !use.shape.empty() && use.shape[0] == samples;
+  if (birth.rows.empty()) return false;
+  const record::TensorUse* use = bad_output(trace, birth);
+  return use != nullptr && first_size(*use) == samples;
+}
+
+bool takes_rows(const record::Op& op) {
+  constexpr std::array kTakes = {"index", "index_select", "slice", "narrow", "split", "split_with_sizes", "chunk"};
+  return std::ranges::find(kTakes, locate::base_name(op.name)) != kTakes.end();
+}
+
+// Whether a tensor of `all` samples is a whole data set, of which the step does no more than take batches of `rows` rows
+// (x = data[index]): then it is those that rows are counted in. A batch from a loader is one whatever is taken of it.
+bool takes_batches(const record::Trace& trace, std::int64_t all, std::int64_t rows) {
+  struct Taken {
+    std::int64_t rows = 0;
+    bool fits = false, otherwise = false;
+  };
+  std::map<record::StorageId, Taken> found;
+  for (const record::Op& op : trace.ops) {
+    if (op.parent != record::kNone) continue;
+    for (const record::TensorUse& use : op.inputs) {
+      if (first_size(use) != all || use.storage >= trace.storages.size()) continue;
+      Taken& taken = found[use.storage];
+      taken.otherwise |= !takes_rows(op) || trace.storages[use.storage].origin != record::Origin::kUnknown;
+      for (const record::TensorUse& out : op.outputs) {
+        taken.rows += first_size(out);
+        taken.fits |= first_size(out) == rows;
+      }
+    }
   }
-  return false;
+  return std::ranges::any_of(found, [&](const auto& entry) {
+    const Taken& taken = entry.second;
+    return taken.fits && !taken.otherwise && taken.rows < all;
+  });
 }
 
 // Rows of the birth become samples of the batch; those of the tensor itself stay with the tensor.
@@ -31,6 +74,24 @@ void name_samples(const explain::Finding& finding, nlohmann::json* birth) {
   (*birth)["rows_of"] = finding.batch_rows;
 }
 
+// Says what the rows of the birth are rows of: those of the batch, where the search for the guilty samples tells.
+void tell_rows(const record::Trace& trace, const locate::Birth& located, const explain::Finding& finding, nlohmann::json* birth) {
+  if (finding.guilty.empty()) return;
+  const record::TensorUse* use = bad_output(trace, located);
+  const std::int64_t rows = use != nullptr ? first_size(*use) : 0;
+  if (!rows_are_samples(trace, located, finding.batch_rows)) {
+    const bool from_data_set = !located.rows.empty() && rows < finding.batch_rows && finding.guilty.size() == located.rows.size() &&
+                               takes_batches(trace, finding.batch_rows, rows);
+    if (!from_data_set) {
+      name_samples(finding, birth);
+    } else {
+      (*birth)["rows_of"] = rows;
+      if (finding.guilty.size() == 1) (*birth)["samples"] = finding.guilty;  // of several it is not known which is which
+    }
+  }
+  (*birth)["rows_in"] = "batch";
+}
+
 }  // namespace
 
 nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& history, explain::Lab* lab,
@@ -41,7 +102,6 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
   finding.cause_class = "unknown";
   finding.confidence = "possible";
   std::string own_rule;
-  bool samples = false;
   if (!located.births.empty()) {
     const explain::Evidence evidence{trace, located, 0, history, lab};
     finding = explain::explain(evidence);
@@ -52,12 +112,10 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
       explain::TimeBudget budget;
       budget.most = options.seconds;
       explain::try_on_step(finding, *step, budget, &trace);
-      if (!finding.guilty.empty() && !rows_are_samples(trace, located.births[0], finding.batch_rows))
-        samples = true;
     }
   }
   nlohmann::json out = findings(trace, located, finding);
-  if (samples) name_samples(finding, &out["births"][0]);
+  if (!located.births.empty()) tell_rows(trace, located.births[0], finding, &out["births"][0]);
   if (!own_rule.empty()) out["cause"]["rule"] = own_rule;
   out["num_ops"] = trace.ops.size();
   out["truncated"] = trace.truncated;

@@ -130,6 +130,7 @@ json birth(const record::Trace& trace, const locate::Birth& b) {
   if (op != nullptr && user_frame(trace, stack) == nullptr) {
     if (const record::Op* reader = op_at(b.first_reader)) stack = reader->stack;
   }
+  if (!out["rows"].empty()) out["rows_in"] = "output";
   add_place(trace, stack, &out);
   if (const record::Op* select = op_at(b.absorbed_by)) {
     json a = {{"op", select->name}};

@@ -58,7 +58,7 @@ const Shape kBirth{{{"phase", kText, true, "forward|backward|optimizer|data|stat
     {"forward", kObject | kNull, false, {}, &kPlace}, {"name", kTextOrNull},
     {"absorbed_by", kObject | kNull, false, {}, &kPlace}, {"scalars", kArray, false, {}, &kScalar},
     {"inputs", kArray, false, {}, &kStatistics}, {"outputs", kArray, false, {}, &kStatistics},
-    {"rows", kArray, false, {}, nullptr, kCount}, {"rows_of", kCount},
+    {"rows", kArray, false, {}, nullptr, kCount}, {"rows_of", kCount}, {"rows_in", kText, false, "batch|output"},
     {"samples", kArray, false, {}, nullptr, kCount}}};
 const Shape kExperiment{{{"name", kText, true}, {"outcome", kText, true}, {"confirms", kBool},
     {"rows", kArray, false, {}, nullptr, kCount}, {"rows_of", kCount},

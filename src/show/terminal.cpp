@@ -110,6 +110,16 @@ class Terminal {
     const std::string phase = text(birth, "phase");
     page_.line((other ? "also in " : "born in ") + (phase.empty() ? "an unknown phase" : phase),
                Tone::kStrong, pieces, kHang);
+    // Inside a backward of its own (autograd.grad, a function's backward) it has one, which says nothing of the op.
+    if (backward && &where == &birth && !text(forward, "file").empty() &&
+        (text(forward, "file") != text(birth, "file") || count(forward, "line") != count(birth, "line"))) {
+      pieces.clear();
+      add(pieces, text(forward, "op"));
+      add(pieces, shown_place(forward), Tone::kCode);
+      add(pieces, cut(printable(text(forward, "source"), page_.unicode()), 200));
+      if (const std::string module = text(forward, "module"); !module.empty()) add(pieces, "in " + module, Tone::kDim);
+      page_.line("  forward", Tone::kDim, pieces, kHang);
+    }
     const Json none;
     tensors("input", list(birth, "inputs"), none);
     pieces.clear();
