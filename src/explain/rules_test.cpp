@@ -284,6 +284,28 @@ TEST(LearningRate, NotANumberAndExplosion) {
   EXPECT_FALSE(b.speaks("learning-rate"));
 }
 
+TEST(LearningRate, AJumpOfTheScheduleAndWhatGrewSince) {
+  const auto cause_of = [](std::vector<double> rates, std::vector<double> losses) {
+    B b;
+    b.history.learning_rate = std::move(rates);
+    b.history.loss = std::move(losses);
+    b.born(b.op("aten::exp", {{"self", b.tensor({1000})}}, {b.tensor({kInf})}));
+    return b.explained().cause_class;
+  };
+  const std::vector<double> jump = {.01, .011, .012, .013, 1.3, 1.4}, grew = {4, 5, 4, 4, 5, 60};
+  EXPECT_EQ(cause_of(jump, grew), "learning-rate");
+  EXPECT_EQ(cause_of(jump, {4, 5, 4, 4, 5, 6}), "exp-overflow");                        // nothing grew
+  EXPECT_EQ(cause_of(jump, {4, 5, 4, 4, 60, 60}), "exp-overflow");                      // it had grown with the old weights
+  EXPECT_EQ(cause_of({.01, .02, .03, .04, .05, .06}, grew), "exp-overflow");            // warm-up
+  EXPECT_EQ(cause_of({0, 1e-8, 1e-3, 1e-3, 1e-3, 1e-3}, grew), "exp-overflow");         // the start of one
+  EXPECT_EQ(cause_of({1.3, .013, .012, .011, 1.3, 1.4}, grew), "exp-overflow");         // a restart of the schedule
+  std::vector<double> long_ago = jump, calm = grew;
+  long_ago.insert(long_ago.end(), 20, 1.4);
+  calm.insert(calm.end(), 20, 4);
+  calm.back() = 60;
+  EXPECT_EQ(cause_of(long_ago, calm), "exp-overflow");
+}
+
 TEST(ExplodingGradient, GrowthOverManyOpsButNotOneFactor) {
   for (const int steps : {2, 40}) {
     B b;

@@ -34,6 +34,35 @@ Growth growth_of(const std::vector<double>& all) {
   return {smallest, last, n};
 }
 
+// A rate that became many times what it had been before, and the signals that grew with it.
+constexpr double kRateJump = 10, kSignalGrowth = 3;
+constexpr std::size_t kBeforeJump = 3;  // steps: the first rates of a warm-up are no measure
+
+struct Jump {
+  double before = 0, after = 0;
+  std::size_t steps = 0;  // taken since, the first with the new rate among them
+};
+
+std::optional<Jump> jump_of(const std::vector<double>& rates) {
+  double largest = 0;
+  std::optional<Jump> jump;
+  for (std::size_t i = 0; i < rates.size(); ++i) {
+    if (i >= kBeforeJump && largest > 0 && rates[i] >= kRateJump * largest) jump = Jump{largest, rates[i], rates.size() - i};
+    largest = std::max(largest, rates[i]);
+  }
+  return jump && jump->steps <= kRecent ? jump : std::nullopt;
+}
+
+// Is the last entry, of a step that began with weights of the new rate, far beyond what was usual before?
+bool grew_since(const std::vector<double>& all, const Jump& jump) {
+  if (jump.steps < 2 || all.size() < jump.steps + kBeforeJump) return false;
+  const auto end = all.end() - static_cast<std::ptrdiff_t>(jump.steps) + 1;  // that step began with the old weights
+  const auto begin = end - static_cast<std::ptrdiff_t>(std::min<std::size_t>(kRecent, static_cast<std::size_t>(end - all.begin())));
+  double usual = 0;
+  for (auto it = begin; it != end; ++it) usual = std::max(usual, std::fabs(*it));
+  return usual > 0 && std::fabs(all.back()) >= kSignalGrowth * usual;
+}
+
 double parameters_now(const record::Trace& trace) {
   double largest = 0;
   for (const auto& op : trace.ops)
@@ -70,6 +99,34 @@ std::optional<Finding> not_a_number(const Scene& s) {
   return result;
 }
 
+// What overflows first may be anything then: an exponential just as well as a product.
+std::optional<Finding> after_jump(const Scene& s) {
+  const StepHistory& history = s.evidence.history;
+  const auto jump = jump_of(history.learning_rate);
+  if (!jump) return std::nullopt;
+  std::vector<double> weights = history.param_absmax;
+  if (const double now = parameters_now(s.trace); now > 0) weights.push_back(now);
+  const Growth weight = growth_of(weights);
+  const bool loss = grew_since(history.loss, *jump), gradient = grew_since(history.grad_absmax, *jump);
+  const bool heavier = weight.steps > 0 && weight.last >= kWeightGrowth * weight.first;
+  if (!loss && !gradient && !heavier) return std::nullopt;
+  std::string text = "the learning rate rose from " + figure(jump->before) + " to " + figure(jump->after) + ", " +
+                     counted(jump->steps, "step") + " before; since then ";
+  if (loss)
+    text += "the loss grew to " + figure(history.loss.back());
+  else if (gradient)
+    text += "the largest gradient grew to " + figure(history.grad_absmax.back());
+  else
+    text += "the weights grew from " + figure(weight.first) + " to " + figure(weight.last);
+  text += ", and " + s.first->name + " overflows as a result";
+  Finding result = finding(s, "learning-rate", kScoreRange + 60, text,
+                           "check the schedule at that step, or lower the learning rate");
+  result.fix_file.clear();  // the line of the birth is not where the learning rate is set
+  result.fix_line = 0;
+  conclude(result, true);
+  return result;
+}
+
 class LearningRate : public Rule {
  public:
   const char* name() const override { return "learning-rate"; }
@@ -78,9 +135,10 @@ class LearningRate : public Rule {
     const Scene s(evidence);
     if (auto found = not_a_number(s)) return found;
     const auto excess = s.first ? find_excess(*s.first) : std::nullopt;
-    if (!excess || excess->exponential || excess->division || sense::is_half(excess->dtype))
-      return std::nullopt;
+    if (!excess || sense::is_half(excess->dtype)) return std::nullopt;
     const StepHistory& history = evidence.history;
+    if (auto found = after_jump(s)) return found;
+    if (excess->exponential || excess->division) return std::nullopt;
     const Growth loss = growth_of(history.loss), gradient = growth_of(history.grad_absmax);
     std::vector<double> weights = history.param_absmax;
     if (const double now = parameters_now(s.trace); now > 0) weights.push_back(now);
