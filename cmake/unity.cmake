@@ -9,7 +9,8 @@ option(FINITUDE_UNITY "Compile several sources of a folder at once: quicker from
 unset(by_default)
 set(FINITUDE_ALONE
   sense/kernels.cpp  # includes itself, once for each instruction set
-  capture/link.cpp compare/trace_run.cpp explain/fix_test.cpp explain/rules/learning_rate.cpp explain/rules/negative_domain.cpp
+  capture/link.cpp compare/trace_run.cpp explain/fix_test.cpp
+  explain/rules/corrupted_state.cpp explain/rules/learning_rate.cpp explain/rules/negative_domain.cpp
   show/mutation_test.cpp show/problem.cpp
   show/terminal.cpp
   observe/tape_recorder_torch.cpp observe/tracer_torch.cpp replay/seen_again_torch.cpp
