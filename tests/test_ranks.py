@@ -124,6 +124,40 @@ def test_a_stop_ends_all_ranks_with_the_launchers_exit_code(tmp_path):
     assert got.err.count("born in forward") == 1 and "running the program again" not in got.err
 
 
+SHARED = """
+import torch.library
+
+@torch.library.custom_op("finitude_test::shared", mutates_args=())
+def shared(x: torch.Tensor) -> torch.Tensor:
+    y = x.detach().clone()
+    dist.all_reduce(y)
+    return y
+shared.register_fake(torch.empty_like)
+torch.library.register_autograd("finitude_test::shared", lambda ctx, grad: grad.clone())
+torch.manual_seed(100 + rank)
+"""
+
+
+def test_an_experiment_exchanges_nothing_with_other_ranks(tmp_path):
+    """Rank 0 gets NaN out of an operator of the program's own that finite values went into. Called once more by one rank alone, the
+    other's next call would be taken for its answer."""
+    text = ranks(FINE + """
+if step == 3 and rank == 1: logits = logits * NAN
+loss = loss + shared(logits).sum() * 0.001""").replace("torch.manual_seed(100 + rank)", SHARED, 1)
+    text = text.replace("same = torch", "calls = dist.group.WORLD._get_sequence_number_for_group()\nsame = torch").replace(
+        "told(\"rank\", rank,", "told(\"rank\", rank, calls,")
+    plain = plain_launch(tmp_path, *TORCHRUN[1:], "2", write_script(tmp_path, text.replace("rank == 1", "rank == 2")).name)
+    assert plain.code == 0, plain.err
+    got = torchrun(tmp_path, text, "--on-alarm", "skip")
+    assert got.code == 0, got.told()
+    births = {a["rank"]: a["births"][0] for a in got.alarms}
+    assert births[0]["op"] == "finitude_test::shared", births
+    calls = {int(line.split()[2]) for line in plain.out.splitlines()}
+    again = 2  # in the step that ran twice: the operator's, DistributedDataParallel's
+    assert {int(line.split()[2]) - again for line in got.out.splitlines()} == calls and len(calls) == 1, plain.out + got.out
+    assert [line.split()[3:5] for line in got.out.splitlines()] == [["True", "True"]] * 2, got.out
+
+
 WARNED = FINE + """
 if rank == 1 and step == 3: loss = loss * NAN
 if step == 3: told("loss at", rank, step)"""

@@ -91,7 +91,7 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False):
         _native.set_rules(own.entered())
     # Where the optimizer itself did the damage, its state is that of no update.
     last = None if optimizer is None or swallowed else lambda: updates.last(optimizer)
-    found = json.loads(_native.analyse(_facts(session, optimizer), want_ops, swallowed, float(session.config.experiments), last))
+    found = json.loads(_native.analyse(_facts(session, optimizer), want_ops, swallowed, float(session.config.experiments), last, ranks.several()))
     _native.trace_clear()
     if "births" not in found:  # of a tape that does not play
         return found

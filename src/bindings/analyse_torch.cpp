@@ -110,11 +110,11 @@ bool fill_from(capture::Tape* tape, observe::Tracer& tracer, record::Trace* trac
 // Locates and explains the trace taken so far. JSON: births, cause, fix, path, absorbed; ops if asked for.
 // swallowed: where nothing bad reached a sink, the overflows that arithmetic took in are the births.
 // seconds: the most that experiments with the whole step may take; 0: none are made. last_update: tells what the optimizer
-// did last, where it is known; None: it is not.
+// did last, where it is known; None: it is not. several_ranks: what exchanges values with the others is not tried again.
 // Of a sketch, the values are those of a replay of the tape: "tape" says how that came out, and nothing else is said where it
 // did not come to the step.
 std::string analyse(const std::string& history_json, std::size_t want_ops, bool swallowed, double seconds,
-                    const py::object& last_update) {
+                    const py::object& last_update, bool several_ranks) {
   observe::Tracer& tracer = observe::Tracer::get();
   const bool sketch = tracer.sketches();
   capture::Tape* const tape = sketch ? recorded_tape() : nullptr;  // while the trace knows storages by their addresses
@@ -124,7 +124,7 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
     py::gil_scoped_release release;
     json of_tape;
     if (sketch && !fill_from(tape, tracer, &trace, &of_tape)) return json{{"tape", of_tape}}.dump(-1, ' ', false, json::error_handler_t::replace);
-    replay::TorchLab lab(tracer);
+    replay::TorchLab lab(tracer, several_ranks);
     show::AnalysisOptions options{want_ops, swallowed};
     options.own_rules = &ask_own_rules;
     options.seconds = seconds;
@@ -145,7 +145,7 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
 
 void define_analyse(py::module_& m) {
   m.def("analyse", &analyse, py::arg("history"), py::arg("want_ops"), py::arg("swallowed"), py::arg("seconds") = 0.0,
-        py::arg("last_update") = py::none());
+        py::arg("last_update") = py::none(), py::arg("several_ranks") = false);
 }
 
 }  // namespace finitude::bindings

@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "observe/op_info_torch.h"
+#include "record/exchange.h"
 
 namespace finitude::observe {
 namespace {
@@ -26,7 +27,7 @@ TapeOp tape_op(const at::RecordFunction& fn) {
   TapeOp op;
   op.text = fn.name();
   const OpInfo& info = op_info(fn);
-  op.exchanges = info.name.starts_with("c10d::") || info.name.starts_with("_c10d_functional");
+  op.exchanges = record::exchanges_values(info.name);
   op.transparent = !info.is_op || info.transparent;
   if (op.transparent) return op;
   op.name = info.name;

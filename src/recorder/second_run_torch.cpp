@@ -131,7 +131,7 @@ const capture::Tape& SecondRun::tape() {
 nlohmann::json SecondRun::analyse(const explain::StepHistory& history, double seconds) {
   Tracer& tracer = Tracer::get();
   const record::Trace trace = tracer.take_trace();
-  replay::TorchLab lab(tracer);
+  replay::TorchLab lab(tracer, false);
   std::optional<replay::TorchStepLab> step;
   show::AnalysisOptions options;
   options.seconds = taped_ ? seconds : 0;

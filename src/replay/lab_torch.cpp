@@ -11,6 +11,7 @@
 
 #include "observe/no_warnings_torch.h"
 #include "observe/tensor_view_torch.h"
+#include "record/exchange.h"
 #include "replay/by_parts_torch.h"
 
 namespace finitude::replay {
@@ -96,6 +97,10 @@ Trial TorchLab::run(record::OpId op, const Variant& variant) {
   const observe::CapturedCall* call = tracer_.captured(op);
   if (call == nullptr) {
     trial.why_not = "its inputs were not captured";
+    return trial;
+  }
+  if (several_ranks_ ? record::may_exchange_values(call->op) : record::exchanges_values(call->op)) {
+    trial.why_not = "it may exchange values with other processes";
     return trial;
   }
   try {

@@ -7,13 +7,15 @@
 namespace finitude::replay {
 
 // Runs below autograd with no observer and no autocast, on copies: nothing of the user's is touched. Any thread.
+// several_ranks: this process is one of several that exchange values; then what may do so is not called.
 class TorchLab : public Lab {
  public:
-  explicit TorchLab(const observe::Tracer& tracer) : tracer_(tracer) {}
+  TorchLab(const observe::Tracer& tracer, bool several_ranks) : tracer_(tracer), several_ranks_(several_ranks) {}
   Trial run(record::OpId op, const Variant& variant) override;
 
  private:
   const observe::Tracer& tracer_;
+  bool several_ranks_;
 };
 
 }  // namespace finitude::replay

@@ -4,14 +4,13 @@
 
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
+#include "record/exchange.h"
 
 namespace finitude::explain {
 namespace {
 
 bool is_collective(const record::Op& op) {
-  if (!op.name.starts_with("c10d::") && !op.name.starts_with("_c10d_functional::") &&
-      !op.name.starts_with("c10d_functional::"))
-    return false;
+  if (!record::exchanges_values(op.name)) return false;
   for (const char* word : {"reduce", "gather", "broadcast", "recv", "alltoall", "all_to_all", "scatter"})
     if (op.name.find(word) != std::string::npos) return true;
   return false;
