@@ -4,6 +4,7 @@ Runs once per optimizer and on an alarm, never in a healthy step. Looks through 
 costs some milliseconds and touches nothing.
 """
 
+import inspect
 import sys
 
 import torch
@@ -165,20 +166,6 @@ def scaler_of(optimizer):
                  if s._enabled and id(optimizer) in getattr(s, "_per_optimizer_states", ())), None)
 
 
-def _is_own_generator(value):
-    return isinstance(value, torch.Generator) and value is not torch.default_generator and value.device.type == "cpu"
-
-
-def global_generators():
-    """The torch.Generator objects that are global variables of the user's modules on the stack."""
-    found = {}
-    for frame in user_frames():
-        for value in list(frame.f_globals.values()):
-            if _is_own_generator(value):
-                found[id(value)] = value
-    return list(found.values())
-
-
 def device_generators(optimizer):
     """The default generators of the GPUs that the optimizer's parameters lie on, then those that are global variables."""
     numbers = sorted({p.device.index for p in parameters(optimizer) if p.device.type == "cuda"})
@@ -188,14 +175,20 @@ def device_generators(optimizer):
     return usual + list(own.values())
 
 
-def unwatched_generators(watched):
-    """Names of local variables that hold other generators: their state is not part of a snapshot."""
-    found = set()
-    for frame in user_frames():
-        for name, value in list(frame.f_locals.items()):
-            if _is_own_generator(value) and not any(value is w for w in watched):
-                found.add(name)
-    return sorted(found)
+def is_users_class(kind):
+    """Is this class of the program's own making? Those of torch and the like have their own means of going back."""
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    return kind.__module__ == "__main__" or file is not None and not is_library(file)
+
+
+def names_of(frame):
+    """A copy of a frame's names, and none with the frame: there the interpreter would keep one, and all in it, before 3.13."""
+    names = frame.f_locals
+    found = dict(names)
+    if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        names.clear()
+    return found
 
 
 def is_library(filename):

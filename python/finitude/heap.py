@@ -7,7 +7,6 @@ run again, so healthy steps pay nothing. Objects are copied one level deep each 
 
 import collections
 import gc
-import inspect
 import random
 import sys
 import types
@@ -16,6 +15,7 @@ import torch
 
 from . import _native, notebook, one_way
 from ._places import is_library
+from .discover import is_users_class, names_of
 from .files import logger_classes
 
 MAX_OBJECTS, MAX_ELEMENTS = 20_000, 2_000_000
@@ -23,13 +23,6 @@ MAX_BYTES = 256 << 20  # of tensors; what is beyond is watched by a checksum, an
 PLAIN = (int, float, complex, str, bytes, type(None), type, types.ModuleType, torch.dtype, torch.device)
 CONTAINERS = (list, dict, set, bytearray, collections.deque)
 OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
-
-
-def _is_users(kind):
-    """Is this class of the program's own making? Those of torch and the like have their own means of going back."""
-    module = sys.modules.get(kind.__module__)
-    file = getattr(module, "__file__", None)
-    return kind.__module__ == "__main__" or file is not None and not is_library(file)
 
 
 class Ledger:
@@ -51,14 +44,11 @@ class Ledger:
         todo, outermost = [], False
         while frame is not None and not outermost:
             if not is_library(frame.f_code.co_filename):
-                names = frame.f_locals
                 self._globals(frame.f_globals, todo)
-                if names is frame.f_globals:
-                    outermost = names.get("__name__") == "__main__"  # what is around it runs the program, as a notebook does
+                if frame.f_locals is frame.f_globals:
+                    outermost = frame.f_globals.get("__name__") == "__main__"  # what is around it runs the program, as a notebook does
                 else:
-                    todo.extend((v, k) for k, v in names.items())
-                    if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-                        names.clear()          # the interpreter would keep this copy, and all in it, with the frame
+                    todo.extend((v, k) for k, v in names_of(frame).items())
             frame = frame.f_back
         todo.extend((it, "a loop's iterator") for it in _native.running_iterators())
         while todo and len(self._seen) < MAX_OBJECTS and self._elements < MAX_ELEMENTS:
@@ -109,10 +99,10 @@ class Ledger:
             self._generator(it, name, todo)
         elif kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__"):
             todo.extend((inner, name) for inner in gc.get_referents(it))  # what enumerate, zip, map and the like draw from
-        elif isinstance(it, CONTAINERS) and (kind.__module__ in ("builtins", "collections") or _is_users(kind)):
+        elif isinstance(it, CONTAINERS) and (kind.__module__ in ("builtins", "collections") or is_users_class(kind)):
             self._container(it, name, todo)
         state = getattr(it, "__dict__", None)
-        if isinstance(state, dict) and _is_users(kind):
+        if isinstance(state, dict) and is_users_class(kind):
             left = OF_MODULES if isinstance(it, torch.nn.Module) else ()
             own = {k: v for k, v in state.items() if k not in left}
             self._copies.append(lambda: _attributes(state, own, left))
@@ -140,10 +130,7 @@ class Ledger:
         frame = it.gi_frame
         if frame is None or it.gi_running or is_library(frame.f_code.co_filename):  # running: one of the frames around us
             return
-        names = frame.f_locals
-        todo.extend((v, k) for k, v in names.items())
-        if sys.version_info < (3, 13):
-            names.clear()
+        todo.extend((v, k) for k, v in names_of(frame).items())
         todo.extend((inner, name) for inner in (*gc.get_referents(it), *gc.get_referents(frame)) if hasattr(type(inner), "__next__"))
 
     def _cell(self, cell, name, todo):

@@ -81,7 +81,7 @@ def _order(start, alarm, expected, where, hand):
         "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "hand": hand, "written": where == "written",
         "swallowed": where == "swallowed", "overflowed": where == "overflowed",
         "first": max(0, alarm["step"] - _native.ROTATION - 1) if where in ("earlier", "overflowed") else alarm["step"],
-        "expected": expected, "seeds": start.seeds, "threads": torch.get_num_threads(),
+        "expected": expected, "named": findings.in_names() if where == "window" else [], "seeds": start.seeds, "threads": torch.get_num_threads(),
         "compiled": compat.compiled_code_ran(),
     }
 
@@ -236,11 +236,13 @@ class Target:
         expected = self.order["expected"]
         now = findings.fingerprint(optimizer)
         verified = written_at is not None or all(now[key] == value for key, value in expected.items() if value is not None)
+        other = findings.other_values(self.order["named"]) if verified and not self.order["compiled"] else []
         found = findings.analyse(session, optimizer, sinks, swallowed=self.order["swallowed"])
-        self._write(session, verified, found, bool(found["births"]), written_at)
+        self._write(session, verified and not other, found, bool(found["births"]), written_at, other)
 
-    def _write(self, session, verified, found, failed_again, written_at=None):
-        """The result, and the end of this process. failed_again: something came out that is not finite."""
+    def _write(self, session, verified, found, failed_again, written_at=None, other=()):
+        """The result, and the end of this process. failed_again: something came out that is not finite. other: names of other data
+        than in the first run."""
         self.finished = True
         if found["births"]:
             intake.name_loop_line(found["births"][0])
@@ -250,6 +252,8 @@ class Target:
             verdict, text = "persistent", f"the program was {way}; step {written_at} of the optimizer wrote it again"
         elif verified:
             verdict, text = "persistent", f"the program was {way}; loss and gradients came out with the same bits"
+        elif other:
+            verdict, text = "persistent", f"{way}; it failed again, on other data ({', '.join(other[:3])})"
         elif failed_again:
             verdict = "persistent" if self.order["compiled"] else "order-dependent"
             text = f"{way}; it failed again, with other bits"

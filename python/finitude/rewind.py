@@ -8,7 +8,7 @@ import sys
 
 import torch
 
-from . import _native, capsule, compat, discover, findings, readers
+from . import _native, capsule, compat, discover, findings, readers, streams
 from . import sinks as sinks_of
 from .files import HeldFiles, written_twice
 from .heap import Ledger
@@ -60,8 +60,6 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote):
     way = "jump" if jumps else "rewind"
     if why is None and jumps and "advisory" in alarm:
         why = "what another optimizer has done since is not undone for a step that the script itself left out"
-    if why is None and (own := discover.unwatched_generators(session.generators)):
-        why = f"the program draws from a generator of its own ({', '.join(own[:3])})"
     if why is not None:
         return False, f"{way}: {why}"
     stepping = [optimizer, *over]
@@ -73,6 +71,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote):
         return False, f"{way}: {', '.join(ledger.one_way[:3])} gives each thing once, and may have been used by this step"
     # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
     grads = [(p, p.grad.clone() if vote is not None and p.grad is not None else p.grad) for p in params]
+    drawn, named = streams.sums(), findings.in_names()
     why = _native.rewind_begin()
     if why is not None:
         return False, f"{way}: {why}"
@@ -96,7 +95,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote):
         session.pending = {
             "alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "ledger": ledger, "grads": grads,
             "others": others, "left_out": left_out, "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
-            "files": HeldFiles(), "twice": [], "quiet": Quiet(), "eager": compat.run_eagerly(), "vote": vote,
+            "files": HeldFiles(), "twice": [], "quiet": Quiet(), "drawn": drawn, "named": named, "eager": compat.run_eagerly(), "vote": vote,
         }
     except BaseException:  # a failure of ours, told of elsewhere: the program goes on from where it stood
         _native.rewind_end(True)
@@ -148,6 +147,11 @@ def end(session, optimizer, pending):
         why = "another optimizer stepped first"
     if why is None and not same and not eager:
         why = "loss or gradients came out with other bits"
+    # Where all values are NaN the bits prove little; a run on other data has drawn other numbers.
+    if why is None and not eager and pending["drawn"] != streams.sums():
+        why = "other random numbers were drawn"
+    if why is None and not eager and (other := findings.other_values(pending["named"])):
+        why = f"{', '.join(other[:3])} came out with other values"
     if why is None and (ruined := pending["ledger"].ruined()):
         why = f"the step writes {', '.join(ruined[:3])} in place, and its first run had left it non-finite"
     lost = pending["ledger"].put_back()

@@ -4,7 +4,7 @@ import os
 import sys
 
 from . import _native, at_start, byhand, capsule, damage, discover, dropped, findings, guard, intake, late, ranks, recall, restart
-from . import rewind, scaling, tape, together
+from . import rewind, scaling, streams, tape, together
 from . import sinks as sinks_of
 from .errors import NonFiniteError
 from .hold import Holds
@@ -57,6 +57,8 @@ class Session:
         self.ending = False
         self.done = False
 
+    on_stream_met = streams.met
+
     # -- what the engine tells ------------------------------------------------------------------
 
     def on_created(self, optimizer):
@@ -90,9 +92,7 @@ class Session:
             self._register(optimizer)
         self.started_with[id(optimizer)] = discover.largest_parameter(optimizer)
         bad = at_start.bad(optimizer, self.allowed_tensors)
-        self.generators = discover.global_generators()
-        _native.watch_generators(self.generators)
-        _native.watch_device_generators(discover.device_generators(optimizer))
+        streams.watch(self, optimizer)
         self._register(optimizer)  # again: groups may have been added since it was made
         if not bad:
             return None

@@ -2,6 +2,8 @@
 #include "bindings/frames_values.h"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "bindings/python_compat.h"
 
@@ -51,9 +53,22 @@ bool is_container(PyTypeObject* type) {
          type->tp_new == PyBaseObject_Type.tp_new;
 }
 
+bool is_stream(PyTypeObject* type) {
+  for (; type != nullptr; type = type->tp_base) {
+    const std::string_view name = type->tp_name;
+    if (name == "torch._C.Generator" || name == "_random.Random" || name.ends_with("numpy.random._generator.Generator") ||
+        name.ends_with("numpy.random.mtrand.RandomState"))
+      return true;
+  }
+  return false;
+}
+
+bool met = false;  // with the GIL held
+
 TypeInfo classify(const TypeTable& t, PyTypeObject* type) {
   TypeInfo info;
   info.iterates = type_iterates(type);
+  info.stream = is_stream(type);
   info.generator = type == &PyGen_Type || type == &PyCoro_Type;
   for (PyTypeObject* external : t.rules.external) info.external |= PyType_IsSubtype(type, external) != 0;
   for (std::size_t i = 0; i < t.rules.layouts.size(); ++i) {
@@ -176,6 +191,8 @@ TypeInfo type_info(PyTypeObject* type) {
   return info;
 }
 
+bool stream_met() { return std::exchange(met, false); }
+
 bool is_tensor(PyObject* object) { return type_info(Py_TYPE(object)).value == TypeClass::kTensor; }
 
 bool Settled::still(PyObject* now) const {
@@ -233,7 +250,9 @@ void Keeper::keep_new(PyObject* object, Value* value) {
   if (object != nullptr) {
     value->held = Held::kNothing;
     bool strong = false, weak = false;
-    switch (type_info(Py_TYPE(object)).value) {
+    const TypeInfo info = type_info(Py_TYPE(object));
+    met = met || info.stream;
+    switch (info.value) {
       case TypeClass::kPlain: strong = true; break;
       case TypeClass::kFunction: strong = function_is_plain(object), weak = !strong; break;
       case TypeClass::kBuiltin: strong = builtin_is_plain(object), weak = !strong; break;

@@ -24,6 +24,7 @@ struct TypeInfo {
   bool generator = false;        // generators and coroutines
   bool external = false;         // an iterator whose position the caller handles
   bool iterates = false;         // has a next
+  bool stream = false;           // of random numbers: torch's, numpy's and Python's generators of them
   std::int8_t layout = -1;       // iterators of known layout: index into the layout table
 };
 
@@ -75,6 +76,9 @@ struct TypeRules {
 void set_type_rules(const TypeRules& rules);
 TypeInfo type_info(PyTypeObject* type);
 bool is_tensor(PyObject* object);
+
+// Has a stream of random numbers come to stand where a snapshot looks, since the last time this was asked?
+bool stream_met();
 
 // Fills and empties values during one take. References it lets go of are dropped by flush() only: dropping
 // one may run the user's code, which must not happen while a stack is being read.

@@ -353,6 +353,15 @@ PYBIND11_MODULE(_native, m) {
     }
     watch_generators(std::move(generators));
   });
+  m.def("watch_streams", [](const py::list& list) {
+    if (!watch_streams(list.ptr())) throw py::error_already_set();
+  });
+  m.def("generators_sum", [] {  // of the states of those that are not the program's own
+    RngState state;
+    take_rng(&state);
+    state.own.clear();
+    return std::hash<std::string>{}(rng_bytes(state));
+  });
   m.def("watch_device_generators", [](const py::list& list) {
     std::vector<at::Generator> generators;
     for (const py::handle& item : list) {

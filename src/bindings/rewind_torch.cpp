@@ -363,6 +363,27 @@ bool second_run_under_way() noexcept { return second_run; }
 
 bool rewind_wants(const OptimizerEntry& entry) { return second_run && !is_jumped_over(entry); }
 
+namespace {
+
+// The program has a new source of random numbers, which has drawn nothing since. One that gets one with every step is not
+// searched through every time: what the rest has drawn shows when a second run has drawn others.
+void watch_new_stream(RngState* state) {
+  static std::uint64_t searches = 0, next = 0;
+  if (live().windows_closed < next) return;
+  ++searches;
+  next = live().windows_closed + searches * searches / 4;
+  PyObject* r = call_cold("on_stream_met", Py_None);
+  if (r == nullptr) {  // Ctrl-C: it is the program's, and comes up where Python looks for it next
+    PyErr_Clear();
+    PyErr_SetInterrupt();
+    return;
+  }
+  Py_DECREF(r);
+  take_rng(state);
+}
+
+}  // namespace
+
 void snapshot_window(OptimizerEntry& entry) {
   if (!live().keeps_window_start || second_run) return;
   WindowStart& start = start_for(entry);
@@ -370,6 +391,7 @@ void snapshot_window(OptimizerEntry& entry) {
   start.buffers.take();
   start.batches = loader_log().position();
   start.stack_problem = stack_take(&start.stack);
+  if (stream_met()) watch_new_stream(&start.rng);
   start.serial = applied_serial();
   start.left_out = left_out_serial();
   start.windows = live().windows_closed;

@@ -162,7 +162,13 @@ void take_rng(RngState* state) noexcept {
   static const at::Generator& of_cpu = at::detail::getDefaultCPUGenerator();  // the one object for the life of the process
   take_generator(of_cpu, &state->torch_cpu);
   state->own.resize(own_generators().size());
-  for (std::size_t i = 0; i < state->own.size(); ++i) take_generator(own_generators()[i], &state->own[i]);
+  for (std::size_t i = 0; i < state->own.size(); ++i) {
+    const void* of = own_generators()[i].unsafeGetGeneratorImpl();
+    if (state->own[i].of != of) state->own[i].taken = false;  // another one's words
+    take_generator(own_generators()[i], &state->own[i]);
+    state->own[i].of = of;
+  }
+  take_streams(&state->streams);
   state->devices.resize(device_generators().size());
   for (std::size_t i = 0; i < state->devices.size(); ++i) take_device(device_generators()[i], &state->devices[i]);
   take_twister(python_random_memory(), 4, 0, &state->python);
@@ -174,8 +180,10 @@ void restore_rng(const RngState& state) noexcept {
     restore_device(device_generators()[i], state.devices[i]);
   restore_generator(at::detail::getDefaultCPUGenerator(), state.torch_cpu);
   for (std::size_t i = 0; i < state.own.size() && i < own_generators().size(); ++i) {
-    restore_generator(own_generators()[i], state.own[i]);
+    const void* of = state.own[i].of;
+    if (of == nullptr || of == own_generators()[i].unsafeGetGeneratorImpl()) restore_generator(own_generators()[i], state.own[i]);
   }
+  restore_streams(state.streams);
   restore_twister(python_random_memory(), state.python);
   restore_twister(reinterpret_cast<char*>(numpy_address), state.numpy);
 }

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bindings/streams_python.h"
 #include "observe/buffer_snapshot_torch.h"
 
 namespace finitude::bindings {
@@ -20,6 +21,7 @@ namespace finitude::bindings {
 // A torch.Generator of the CPU: what its get_state() holds, without the tensor that get_state() makes.
 struct TorchRng {
   bool taken = false;
+  const void* of = nullptr;               // of the program's own: whose, an address to know it again by
   std::optional<float> next_float;        // the second of a pair of normal numbers, not yet asked for
   std::optional<double> next_double;
   at::mt19937_data_pod engine;
@@ -45,6 +47,7 @@ struct RngState {
   TwisterRng python;                      // random's
   TwisterRng numpy;                       // numpy.random's global one; not taken before numpy is imported
   std::vector<TorchRng> own;              // the program's own torch.Generator objects, as watched
+  std::vector<StreamState> streams;       // the program's own of numpy's and Python's; not part of what a capsule holds
   std::vector<DeviceRng> devices;         // of GPUs, as watched
 };
 
