@@ -1,13 +1,17 @@
 """Queues and connections that the program holds: a second run in place takes nothing out of them and puts nothing in twice."""
 
+import subprocess
+import sys
+
 import pytest
 
 import helpers
 
-LOOP = """
-import multiprocessing, os, queue, socket, torch
+MAIN = """
+import multiprocessing, os, queue, socket
 
 def main(channel):
+    import torch
     torch.manual_seed(0)
     net = torch.nn.Linear(3, 1)
     opt = torch.optim.SGD(net.parameters(), 0.01)
@@ -18,13 +22,17 @@ def main(channel):
             x[2] = 0
         loss = torch.log(x.sum(1)).mean() * net(x).mean()
         opt.zero_grad(); loss.backward(); opt.step()
+    AFTER
 
 if __name__ == "__main__":
+"""
+LOOP = MAIN.replace("AFTER", "") + """
     MAKE
     main(channel)
 """
 CHANNELS = {
     "threads": ("channel = queue.Queue()", "channel.get_nowait()", "channel.put(1)"),
+    "joinable": ("channel = multiprocessing.get_context('spawn').JoinableQueue()", "channel.get()", "channel.put(1)"),
     "processes": ("channel = multiprocessing.get_context('spawn').Queue()", "channel.get()", "channel.put(1)"),
     "simple": ("channel = multiprocessing.get_context('spawn').SimpleQueue()", "channel.get()", "channel.put(1)"),
     "pipe": ("there, channel = multiprocessing.Pipe()", "channel.recv()", "channel.send(1)"),
@@ -59,6 +67,31 @@ def test_what_this_step_used_does(tmp_path, channel, used):
     assert alarm["rerun_by"] != "rewind" and f"rewind: channel {WHY}" in alarm["rerun_text"], alarm
 
 
+NOTES = """
+import gc, queue
+from finitude import install, one_way
+
+install.install()
+class Ends(queue.Queue):                # refers to itself: the collector ends it
+    def __init__(self):
+        super().__init__()
+        self.me, self.lasts = self, queue.Queue()
+for i in range(100):
+    q = Ends()
+    q.put(1), q.lasts.put(2), q.get()
+    del q
+gc.collect()
+assert len(one_way._used) == 0, one_way._used
+queue.kept = queue.Queue()
+queue.kept.put(1)                       # until the interpreter ends
+"""
+
+
+def test_what_is_gone_is_forgotten_and_the_end_is_silent():
+    done = subprocess.run([sys.executable, "-c", NOTES], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 UNKNOWN = {
     "socket": ("channel = socket.socketpair()[0]", "pass"),
     "override": ("class Own(queue.Queue):\n        def get(self): return self.queue[0]\n    channel = Own()", "pass"),
@@ -72,26 +105,10 @@ def test_what_is_not_noted_counts_as_used(tmp_path, kind):
     assert f"rewind: channel {WHY}" in run.the_alarm()["rerun_text"], run.told()
 
 
-CHILD = """
-import multiprocessing, sys
-
-def work(q):
-    import torch
-    torch.manual_seed(0)
-    net = torch.nn.Linear(2, 1)
-    opt = torch.optim.SGD(net.parameters(), 0.01)
-    for i in range(5):
-        x = torch.rand(4, 2) + 0.1
-        if i == 3:
-            x[2] = 0
-        loss = torch.log(x.sum(1)).mean() * net(x).mean()
-        opt.zero_grad(); loss.backward(); opt.step()
-    q.put("done")
-
-if __name__ == "__main__":
+CHILD = MAIN.replace("BEFORE", "").replace("AFTER", 'channel.put("done")') + """
     context = multiprocessing.get_context("METHOD")
     q = context.Queue()
-    p = context.Process(target=work, args=(q,))
+    p = context.Process(target=main, args=(q,))
     p.start()
     p.join()
     print("ended", p.exitcode)

@@ -17,7 +17,7 @@ from . import _native
 NOTED = (
     ("queue", "Queue", ("get", "put", "task_done")),
     ("multiprocessing.queues", "Queue", ("get", "put")),
-    ("multiprocessing.queues", "JoinableQueue", ("task_done",)),
+    ("multiprocessing.queues", "JoinableQueue", ("put", "task_done")),
     ("multiprocessing.queues", "SimpleQueue", ("get", "put")),
     ("multiprocessing.connection", "_ConnectionBase", ("recv", "recv_bytes", "recv_bytes_into", "send", "send_bytes")),
 )
@@ -60,10 +60,12 @@ def _noted(method):
 
 
 def _note(it):
-    now, known = _native.windows_closed(), _used.get(id(it))
-    if known is None or known[1] != now:
-        key = id(it)
+    now, key = _native.windows_closed(), id(it)
+    known = _used.get(key)
+    if known is None:
         _used[key] = weakref.ref(it, lambda _: _used.pop(key, None)), now
+    elif known[1] != now:
+        _used[key] = known[0], now
 
 
 def is_one_way(it):
