@@ -9,11 +9,14 @@
 
 #include <cstdlib>
 
+#include "observe/settings_precision_torch.h"
+
 namespace finitude::observe {
 namespace {
 
-const char* precision_name(at::Float32MatmulPrecision precision) {
-  switch (precision) {
+// torch.get_float32_matmul_precision(); "" where fp32_precision was set since, for torch refuses to answer then.
+std::string matmul_precision() try {
+  switch (at::globalContext().float32MatmulPrecision()) {
     case at::Float32MatmulPrecision::HIGH:
       return "high";
     case at::Float32MatmulPrecision::MEDIUM:
@@ -21,6 +24,8 @@ const char* precision_name(at::Float32MatmulPrecision precision) {
     default:
       return "highest";
   }
+} catch (const std::exception&) {
+  return "";
 }
 
 // A denormal result is zero where the processor flushes it.
@@ -53,7 +58,10 @@ void apply(const Settings& settings) {
     } else if (name == "mkldnn") {
       context.setUserEnabledMkldnn(on);
     } else if (name == "matmul_precision" && (value == "highest" || value == "high" || value == "medium")) {
-      context.setFloat32MatmulPrecision(value);
+      // It is another name for the precisions of several backends, which a program may have set one by one.
+      if (matmul_precision() != value) context.setFloat32MatmulPrecision(value);
+    } else if (name == "fp32_precision") {
+      set_fp32_precision(value);
     } else if (name == "flush_denormal") {
       context.setFlushDenormal(on);
     } else if (!at::hasCUDA()) {
@@ -73,15 +81,16 @@ void apply(const Settings& settings) {
 Settings torch_settings() {
   at::Context& context = at::globalContext();
   Settings settings{{"threads", std::to_string(at::get_num_threads())},
-          {"default_dtype", std::to_string(static_cast<int>(c10::get_default_dtype_as_scalartype()))},
-          {"deterministic", context.deterministicAlgorithms() ? "1" : "0"},
-          {"deterministic_warn_only", context.deterministicAlgorithmsWarnOnly() ? "1" : "0"},
-          {"fill_uninitialized", context.deterministicFillUninitializedMemory() ? "1" : "0"},
-          {"mkldnn", context.userEnabledMkldnn() ? "1" : "0"},
-          {"matmul_precision", precision_name(context.float32MatmulPrecision())},
-          {"flush_denormal", flushes_denormals() ? "1" : "0"},
-          {"cpu_capability", at::get_cpu_capability()},
-          {"torch", TORCH_VERSION}};
+                    {"default_dtype", std::to_string(static_cast<int>(c10::get_default_dtype_as_scalartype()))},
+                    {"deterministic", context.deterministicAlgorithms() ? "1" : "0"},
+                    {"deterministic_warn_only", context.deterministicAlgorithmsWarnOnly() ? "1" : "0"},
+                    {"fill_uninitialized", context.deterministicFillUninitializedMemory() ? "1" : "0"},
+                    {"mkldnn", context.userEnabledMkldnn() ? "1" : "0"},
+                    {"flush_denormal", flushes_denormals() ? "1" : "0"},
+                    {"cpu_capability", at::get_cpu_capability()},
+                    {"torch", TORCH_VERSION}};
+  if (const std::string precision = matmul_precision(); !precision.empty()) settings.emplace_back("matmul_precision", precision);
+  settings.emplace_back("fp32_precision", fp32_precision());  // behind the other name for a part of it
   if (at::hasCUDA()) {
     settings.emplace_back("cudnn", context.userEnabledCuDNN() ? "1" : "0");
     settings.emplace_back("cudnn_benchmark", context.benchmarkCuDNN() ? "1" : "0");
