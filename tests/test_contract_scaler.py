@@ -100,3 +100,9 @@ def test_a_vetoed_step_leaves_scale_and_stages_so_that_training_goes_on(tmp_path
     # As if the loop body had said `continue`: the scaler neither backs off nor counts towards growth.
     assert (got.code, got.out) == (0, "ended True 65536.0\n"), got.told()
     assert got.the_alarm()["step"] == 3
+
+
+def test_a_scale_that_has_no_memory_is_not_read(tmp_path):
+    text = loop(steps=3, unscale="scaler.unscale_(opt); held = scaler._scale; scaler._scale = mode.from_tensor(held)")
+    text = text.replace("    scaler.update()", "    scaler._scale = held\n    scaler.update()")
+    training(tmp_path, "from torch._subclasses.fake_tensor import FakeTensorMode\nmode = FakeTensorMode()\n" + text).assert_silent()

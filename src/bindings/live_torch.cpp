@@ -11,6 +11,7 @@
 
 #include "bindings/after_step_torch.h"
 #include "bindings/guard_torch.h"
+#include "bindings/guest_torch.h"
 #include "bindings/hand_torch.h"
 #include "bindings/jump_torch.h"
 #include "bindings/meter.h"
@@ -81,6 +82,13 @@ OptimizerEntry* new_entry(PyObject* optimizer) {
   return l.optimizers.back().get();
 }
 
+std::optional<double> number_on_cpu(PyObject* value) {
+  observe::TensorView v;
+  if (!THPVariable_Check(value) || !observe::view_of(*THPVariable_Unpack(value).unsafeGetTensorImpl(), &v) || v.numel != 1) return std::nullopt;
+  const sense::Health h = observe::full(v);
+  return h.nan ? NAN : h.inf() ? INFINITY : h.max;
+}
+
 double group_lr(PyObject* optimizer, double fallback) {
   static PyObject* kGroups = PyUnicode_InternFromString("param_groups");
   static PyObject* kLr = PyUnicode_InternFromString("lr");
@@ -90,13 +98,7 @@ double group_lr(PyObject* optimizer, double fallback) {
     PyObject* group = PyList_GET_ITEM(groups, 0);
     PyObject* value = PyDict_Check(group) ? PyDict_GetItem(group, kLr) : nullptr;
     if (value != nullptr && PyFloat_Check(value)) lr = PyFloat_AS_DOUBLE(value);
-    else if (value != nullptr && THPVariable_Check(value)) {
-      observe::TensorView v;
-      if (observe::view_of(*THPVariable_Unpack(value).unsafeGetTensorImpl(), &v) && v.numel == 1) {
-        const sense::Health h = observe::full(v);
-        lr = h.nan ? NAN : h.inf() ? INFINITY : h.max;
-      }
-    }
+    else if (value != nullptr) lr = number_on_cpu(value).value_or(fallback);
   }
   Py_XDECREF(groups);
   PyErr_Clear();
@@ -117,14 +119,7 @@ bool is_found_inf(PyObject* optimizer) {
   static PyObject* kFoundInf = PyUnicode_InternFromString("found_inf");
   PyObject* dict = PyObject_GenericGetDict(optimizer, nullptr);
   PyObject* value = dict != nullptr && PyDict_Check(dict) ? PyDict_GetItem(dict, kFoundInf) : nullptr;
-  bool found = false;
-  if (value != nullptr && THPVariable_Check(value)) {
-    observe::TensorView v;
-    if (observe::view_of(*THPVariable_Unpack(value).unsafeGetTensorImpl(), &v) && v.numel == 1) {
-      const sense::Health h = observe::full(v);
-      found = h.max != 0 || !h.ok();
-    }
-  }
+  const bool found = value != nullptr && number_on_cpu(value).value_or(0) != 0;
   Py_XDECREF(dict);
   PyErr_Clear();
   return found;
@@ -168,7 +163,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
     result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
   }
   --l.depth;
-  if (outermost && result != nullptr) after_backward();
+  if (outermost && result != nullptr) as_guest(after_backward);
   return result;
 }
 
@@ -315,8 +310,8 @@ PyMethodDef methods[] = {
     {"set_clip_value", set_clip_value, METH_O, nullptr},
     {"clip_grad_value", reinterpret_cast<PyCFunction>(clip_value), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {"engine_run_backward", reinterpret_cast<PyCFunction>(engine_run_backward), METH_FASTCALL | METH_KEYWORDS, nullptr},
-    {"check_after_step", reinterpret_cast<PyCFunction>(check_after_step), METH_FASTCALL, nullptr},
-    {"optimizer_pre_hook", reinterpret_cast<PyCFunction>(pre_hook), METH_FASTCALL, nullptr},
+    {"check_after_step", reinterpret_cast<PyCFunction>(guest_hook<check_after_step>), METH_FASTCALL, nullptr},
+    {"optimizer_pre_hook", reinterpret_cast<PyCFunction>(guest_hook<pre_hook>), METH_FASTCALL, nullptr},
     {"clip_grads_with_norm", reinterpret_cast<PyCFunction>(before_clip), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "bindings/gate_cuda_torch.h"
+#include "bindings/guest_torch.h"
 #include "bindings/live_torch.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/tape_level_torch.h"
@@ -39,13 +40,9 @@ PyObject* scaler_scale(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
 float loss_scale_of(PyObject* scaler) {
   PyObject* held = PyObject_GetAttrString(scaler, "_scale");
   PyErr_Clear();
-  float scale = 0;
-  if (held != nullptr && THPVariable_Check(held)) {
-    const at::Tensor& t = THPVariable_Unpack(held);
-    if (t.is_cpu() && t.scalar_type() == at::kFloat && t.numel() == 1) scale = *t.const_data_ptr<float>();
-  }
+  const double scale = held != nullptr ? number_on_cpu(held).value_or(0) : 0;
   Py_XDECREF(held);
-  return scale;
+  return static_cast<float>(scale);
 }
 
 // GradScaler.step(self, optimizer, ...): a bad unscaled loss is decided here, a skipped step is counted here.
