@@ -218,3 +218,19 @@ open("step.tape", "wb").write(_native.tape_take())
     assert play(tape)["why_not"] == ""
     code, out, *_ = _native.replay_command([str(tmp_path / "step.tape")])
     assert code == 1 and "what 2 calls drew was too large for the tape, and is drawn anew: it differs" in out
+
+
+def test_each_step_of_the_tape_level_begins_anew_with_what_it_may_keep_of_draws(tmp_path):
+    body = """
+big = torch.ones(1 << 17).to("pretend:0")
+_native.set_tape_level(4 << 20)
+for i in range(5):
+    _native.tape_window_begins()
+    total = nn.functional.dropout(big, 0.5).sum()
+_native.tape_stop()
+assert _native.tape_outcome("value", "total", total)
+open("step.tape", "wb").write(_native.tape_take())
+"""
+    pretend_device.run(tmp_path, body.replace("_native.set_tape_level", "_native.set_on(True)\n_native.set_tape_level", 1))
+    about = _native.tape_about((tmp_path / "step.tape").read_bytes())
+    assert "draws_left_out" not in dict(about["settings"]) and about["gaps"] == []

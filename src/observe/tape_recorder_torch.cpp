@@ -107,6 +107,7 @@ void TapeRecorder::restart() {
     fresh.events.clear();
     raw_ = std::move(fresh);
     events_ = bytes_ = held_bytes_ = 0;
+    drawn_bytes_ = draws_left_out_ = 0;
     full_ = too_large_ = lets_go_ = false;
     autocast_.clear();
     exchanges_.clear();
