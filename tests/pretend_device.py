@@ -18,10 +18,10 @@ import os, sys, types
 import torch
 from torch import nn
 torch.ops.load_library({library!r})
-torch.utils.rename_privateuse1_backend("pretend")
+torch.utils.rename_privateuse1_backend({name!r})
 pretend = types.ModuleType("pretend")
 pretend.is_available = lambda: False  # nothing of it can be captured into a graph
-torch._register_device_module("pretend", pretend)
+torch._register_device_module({name!r}, pretend)
 torch.random.default_generator.manual_seed(0)
 from finitude import _native
 """
@@ -49,12 +49,12 @@ def library():
     return str(out)
 
 
-def run(folder, body):
-    """Runs a program on that device; what it printed."""
+def run(folder, body, name="pretend"):
+    """Runs a program on that device, by the name that it is to have; what it printed."""
     import sys
 
     script = pathlib.Path(folder, "train.py")
-    script.write_text(BEGIN.format(library=library()) + body + END)
+    script.write_text(BEGIN.format(library=library(), name=name) + body + END)
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, cwd=folder, env=env)
     assert done.returncode == 0, done.stdout + done.stderr

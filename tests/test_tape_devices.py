@@ -234,3 +234,16 @@ open("step.tape", "wb").write(_native.tape_take())
     pretend_device.run(tmp_path, body.replace("_native.set_tape_level", "_native.set_on(True)\n_native.set_tape_level", 1))
     about = _native.tape_about((tmp_path / "step.tape").read_bytes())
     assert "draws_left_out" not in dict(about["settings"]) and about["gaps"] == []
+
+
+def test_a_device_that_was_renamed_to_what_no_tape_can_name(tmp_path):
+    """torch allows an underscore in it."""
+    body = STEP.replace("pretend:0", "my_npu:0") + """
+one = torch.Generator(device="my_npu")
+_native.watch_device_generators([one])
+taken = _native.take_generators()
+assert _native.Generators.from_bytes(taken.bytes()) == taken
+"""
+    pretend_device.run(tmp_path, body, name="my_npu")
+    tape = (tmp_path / "step.tape").read_bytes()
+    assert _native.tape_about(tape)["devices"] == ["cpu", "privateuseone:0"] and play(tape)["identical"]

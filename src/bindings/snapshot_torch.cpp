@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "bindings/meter.h"
+#include "observe/device_memory_torch.h"
 #include "observe/tensor_view_torch.h"
 
 namespace finitude::bindings {
@@ -155,7 +156,7 @@ void watch_generators(std::vector<at::Generator> generators) { own_generators() 
 
 void watch_device_generators(std::vector<at::Generator> generators) { device_generators() = std::move(generators); }
 
-std::string device_of_generator(std::size_t index) { return index < device_generators().size() ? device_generators()[index].device().str() : ""; }
+std::string device_of_generator(std::size_t index) { return index < device_generators().size() ? observe::device_name(device_generators()[index].device()) : ""; }
 
 void take_rng(RngState* state) noexcept {
   const Metered rng(Piece::kRng);

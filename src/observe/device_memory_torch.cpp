@@ -7,6 +7,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "capture/tape.h"
+
 namespace finitude::observe {
 namespace {
 
@@ -22,6 +24,12 @@ struct PlainDispatch {
 
 bool is_recorded_device(const c10::Device& device) noexcept {
   return device.is_cpu() || device.is_cuda() || device.is_privateuseone();
+}
+
+std::string device_name(const c10::Device& device) {
+  std::string name = device.str();
+  if (capture::is_device_name(name)) return name;
+  return "privateuseone" + (device.has_index() ? ":" + std::to_string(device.index()) : "");
 }
 
 bool copy_bytes(const c10::intrusive_ptr<c10::StorageImpl>& storage, std::int64_t begin, std::int64_t end,

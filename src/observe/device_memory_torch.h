@@ -13,6 +13,10 @@ namespace finitude::observe {
 // Where values are recorded: the CPU, CUDA, and a backend of the program's own (PrivateUse1).
 bool is_recorded_device(const c10::Device& device) noexcept;
 
+// As a tape names it: "cuda:0", or "cuda" where it has no number. A backend of the program's own that was renamed to what no tape can
+// name ("my_npu") keeps the name by which every torch knows it.
+std::string device_name(const c10::Device& device);
+
 // These bytes of a storage; false where they cannot be had. Calls no operator for memory of the CPU; for other memory one copy,
 // which nobody observes.
 bool copy_bytes(const c10::intrusive_ptr<c10::StorageImpl>& storage, std::int64_t begin, std::int64_t end, std::string* bytes) noexcept;

@@ -35,7 +35,8 @@ capture::StorageId TapeRecorder::see(c10::StorageImpl& storage) {
 std::uint8_t TapeRecorder::device_number(const c10::Device& device) {
   if (device.is_cpu()) return 0;
   // Without a number it is the one that is current, and memory always has one.
-  const std::string name = device.has_index() ? device.str() : c10::Device(device.type(), c10::impl::VirtualGuardImpl(device.type()).getDevice().index()).str();
+  const c10::DeviceIndex index = device.has_index() ? device.index() : c10::impl::VirtualGuardImpl(device.type()).getDevice().index();
+  const std::string name = device_name(c10::Device(device.type(), index));
   const auto found = std::find(raw_.devices.begin(), raw_.devices.end(), name);
   if (found == raw_.devices.end()) {
     TORCH_CHECK(raw_.devices.size() < capture::kMaxDevices, "too many devices");

@@ -55,7 +55,7 @@ class Scribe {
     }
     if (v.isDevice()) {
       kind(Value::kDevice);
-      out_.text(v.toDevice().str());
+      out_.text(device_name(v.toDevice()));
       return true;
     }
     if (v.isComplexDouble()) {

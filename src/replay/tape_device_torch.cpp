@@ -72,7 +72,8 @@ DeviceMap map_devices(const capture::Tape& tape, const std::string& wanted) {
     }
   }
   map.target = map.to[is_cpu ? 0 : 1].str();
-  map.elsewhere = capture::device_type(map.target) != capture::device_type(map.recorded);
+  // By type, not by name: a backend may have been renamed.
+  map.elsewhere = !(is_cpu || has_device(capture::device_type(map.recorded))) || map.to[is_cpu ? 0 : 1].type() != type_of(map.recorded);
   return map;
 }
 
