@@ -258,11 +258,20 @@ void tell_lines(const record::Trace& trace, capture::Tape* tape) {
 }
 
 Played see_again(const capture::Tape& tape, observe::Tracer& tracer, record::Trace* trace) {
-  tracer.clear();
-  tracer.start(nullptr);
+  struct Traced {
+    explicit Traced(observe::Tracer& tracer) : tracer(tracer) {
+      tracer.clear();
+      tracer.start(nullptr);
+    }
+    ~Traced() { tracer.stop(); }
+    observe::Tracer& tracer;
+  };
   SeeAgain observer(tape, tracer, *trace);
-  Played played = play(tape, {}, &observer);
-  tracer.stop();
+  Played played;
+  {
+    const Traced traced(tracer);  // not the program's own operators from then on, whatever comes of the replay
+    played = play(tape, {}, &observer);
+  }
   record::Trace seen = tracer.take_trace();
   if (played.missing.empty() && played.why_not.empty()) observer.merge(std::move(seen));
   trace->truncated |= seen.truncated;
