@@ -95,3 +95,10 @@ def test_settings_are_checked_and_put_back():
                 ("deterministic", "1"), ("matmul_precision", "none")]
     play(MUL, [X, t.made(16)], square(t.tensor(0, [2, 2])), [Y], settings=settings)
     assert before == (torch.get_num_threads(), torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled())
+
+
+def test_what_a_tape_says_is_no_command_to_a_terminal(tmp_path):
+    said = "1 x \x1b]0;title\x07 \x9b2J \x7f caf\u00e9"
+    (tmp_path / "a.tape").write_bytes(t.tape(MUL, [X, t.made(16)], square(t.tensor(0, [2, 2])), [Y], [("collectives", said)]))
+    _, out, err, _ = _native.replay_command([str(tmp_path / "a.tape")])
+    assert "(1 x ?]0;title? ??2J ? caf\u00e9)\n" in out and not err, out

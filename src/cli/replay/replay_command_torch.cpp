@@ -174,6 +174,19 @@ class Command {
   bool elsewhere_ = false;
 };
 
+// A capsule names operators, results and lines of a program as it likes, and a terminal obeys control characters (C0, DEL, C1).
+Say printable(const Say& say) {
+  return [&say](std::string_view text) {
+    std::string shown(text);
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      const auto c = static_cast<unsigned char>(shown[i]);
+      if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) shown[i] = '?';
+      if (c == 0xc2 && i + 1 < shown.size() && static_cast<unsigned char>(shown[i + 1]) < 0xa0) shown[i] = shown[i + 1] = '?';
+    }
+    say(shown);
+  };
+}
+
 }  // namespace
 
 int run_replay(const ReplayOptions& options, const Say& out, const Say& err) {
@@ -181,7 +194,8 @@ int run_replay(const ReplayOptions& options, const Say& out, const Say& err) {
 }
 
 int run_replay(const ReplayOptions& options, const Say& out, const Say& err, StoppedCall* stopped) {
-  return Command(options, out, err, stopped).run();
+  const Say shown = printable(out), told = printable(err);
+  return Command(options, shown, told, stopped).run();
 }
 
 }  // namespace finitude::cli
