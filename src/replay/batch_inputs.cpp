@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "record/allocating_ops.h"
@@ -61,7 +62,9 @@ bool is_named(const capture::Storage& storage) { return !storage.kind.empty() &&
 
 class Search {
  public:
-  Search(const Tape& tape, const record::Trace* trace) : tape_(tape), trace_(trace), making_(tape.storages.size()) {}
+  Search(const Tape& tape, const record::Trace* trace) : tape_(tape), trace_(trace), making_(tape.storages.size()) {
+    if (trace != nullptr) find_first_uses();
+  }
 
   std::map<std::int64_t, std::vector<BatchInput>> run() {
     for (std::size_t i = 0; i < tape_.entries.size(); ++i) {
@@ -135,16 +138,18 @@ class Search {
     const auto use = std::find_if(uses.begin(), uses.end(),
                                   [&](const record::TensorUse& u) { return u.shape == t.sizes && u.storage != record::kNone; });
     if (use == uses.end()) return rows;
-    const auto same = [&](const record::TensorUse& u) {
-      return u.storage == use->storage && u.begin == use->begin && u.end == use->end && u.dense && !u.shape.empty() && u.shape[0] > 1;
-    };
-    for (record::OpId id = 0; id <= entry.traced; ++id) {
+    const auto first = first_uses_.find({use->storage, use->begin, use->end});
+    return first != first_uses_.end() && first->second.op <= entry.traced ? first->second.rows : rows;
+  }
+
+  void find_first_uses() {
+    for (record::OpId id = 0; id < trace_->ops.size(); ++id) {
       for (const auto* list : {&trace_->ops[id].inputs, &trace_->ops[id].outputs}) {
-        const auto first = std::find_if(list->begin(), list->end(), same);
-        if (first != list->end()) return first->shape[0];
+        for (const record::TensorUse& u : *list) {
+          if (u.dense && !u.shape.empty() && u.shape[0] > 1) first_uses_.try_emplace({u.storage, u.begin, u.end}, FirstUse{id, u.shape[0]});
+        }
       }
     }
-    return rows;
   }
 
   void given(const TensorRef& t, const Entry& entry, BatchInput input) {
@@ -168,6 +173,11 @@ class Search {
 
   const Tape& tape_;
   const record::Trace* const trace_;
+  struct FirstUse {
+    record::OpId op = 0;
+    std::int64_t rows = 0;
+  };
+  std::map<std::tuple<record::StorageId, std::int64_t, std::int64_t>, FirstUse> first_uses_;  // by the bytes of a storage; of rows, and all of them
   std::vector<Making> making_;  // by storage
   std::set<StorageId> given_;
   std::map<std::int64_t, std::vector<BatchInput>> found_;
