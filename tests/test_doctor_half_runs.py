@@ -77,7 +77,7 @@ def test_a_ring_without_a_scaler_has_none(ring):  # noqa: F811
 
 FALLING = [(1024.0, APPLIED)] * 30 + [(2.0 ** (9 - i / 2), SKIPPED) for i in range(18)]
 RINGS = {
-    "a scale below 1": ("P10", "bad", "as low as 0.5", [(2.0 ** (10 - i), SKIPPED) for i in range(12)] + [(4.0, APPLIED)] * 40),
+    "a scale below 1": ("P10", "bad", "as low as 0.5: no scale makes room", [(2.0 ** (10 - i), SKIPPED) for i in range(12)] + [(4.0, APPLIED)] * 40),
     "a scale that falls with every step": ("P10", "bad", "the last 18 steps left out", FALLING),
     "a scale that nothing ever overflows at": ("P6", "note", "nothing is computed in float16", [(2.0 ** (38 + i // 20), APPLIED) for i in range(80)]),
 }

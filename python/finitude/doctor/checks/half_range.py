@@ -108,8 +108,9 @@ def _scales(run):
         falls = last > FOUND_BY and scales[-1] < scales[-last]
         if scales and (min(scales) < 1 or falls):
             low = min(scales)
+            left_out = f", the last {last} steps left out" if last > 1 else ""
             yield bad(f"{run.who}the loss scale went from {scales[0]:g} to {scales[-1]:g}" + (f", as low as {low:g}" if low < scales[-1] else "") +
-                      f", the last {last} steps left out: no scale makes room for an activation that overflows",
+                      f"{left_out}: no scale makes room for an activation that overflows",
                       "look for the overflow in the forward pass; " + ADVICE, None, scales=scales[-50:], in_a_row=last)
             return
 
