@@ -391,7 +391,7 @@ void snapshot_window(OptimizerEntry& entry) {
   start.buffers.take();
   start.batches = loader_log().position();
   start.stack_problem = stack_take(&start.stack);
-  if (stream_met()) watch_new_stream(&start.rng);
+  if (PyErr_Occurred() == nullptr && stream_met()) watch_new_stream(&start.rng);
   start.serial = applied_serial();
   start.left_out = left_out_serial();
   start.windows = live().windows_closed;

@@ -24,12 +24,25 @@ std::vector<Stream>& streams() {
   return *list;
 }
 
+// A snapshot may be taken while an exception of the program's, or of ours for it, is under way.
+class ErrorAside {
+ public:
+  ErrorAside() { PyErr_Fetch(&type_, &value_, &trace_); }
+  ~ErrorAside() { PyErr_Restore(type_, value_, trace_); }
+  ErrorAside(const ErrorAside&) = delete;
+  ErrorAside& operator=(const ErrorAside&) = delete;
+
+ private:
+  PyObject *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
+};
+
 PyObject* gauss_name() {
   static PyObject* const name = PyUnicode_InternFromString("gauss_next");
   return name;
 }
 
 std::optional<double> next_gauss(PyObject* random) {
+  const ErrorAside aside;
   PyObject* value = PyObject_GetAttr(random, gauss_name());
   std::optional<double> found;
   if (value != nullptr && PyFloat_Check(value)) found = PyFloat_AS_DOUBLE(value);
@@ -40,6 +53,7 @@ std::optional<double> next_gauss(PyObject* random) {
 
 void set_next_gauss(PyObject* random, const std::optional<double>& number) {
   if (next_gauss(random) == number) return;
+  const ErrorAside aside;
   PyObject* value = number ? PyFloat_FromDouble(*number) : Py_NewRef(Py_None);
   if (value == nullptr || PyObject_SetAttr(random, gauss_name(), value) != 0) PyErr_Clear();
   Py_XDECREF(value);
