@@ -43,10 +43,13 @@ def stop(session, optimizer, parameters=False, sinks=(), raised=False):
     for kind, name, tensor in sinks or ():
         if (raised or kind != "loss") and kind != "gradient" and tensor is not None:  # told by name below, or as backward began
             _native.tape_outcome(kind, name, tensor.detach())
-    if optimizer is None:
-        return
-    names = discover.names(optimizer)
-    for name, p in zip(names, discover.parameters(optimizer)):
+    if optimizer is not None:
+        describe(optimizer, parameters)
+
+
+def describe(optimizer, parameters=False):
+    """Tells the tape in hand what memory of this optimizer it reads, and what the step came to there."""
+    for name, p in zip(discover.names(optimizer), discover.parameters(optimizer)):
         _native.tape_name(p, "parameter", name)
         if p.grad is not None:
             _native.tape_outcome("gradient", name, p.grad)

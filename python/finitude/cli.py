@@ -40,6 +40,8 @@ options of run:
         warn   explain it and apply the step        raise  raise at once, explain nothing
   --level gate|tape|trace   what is recorded in healthy steps (gate: nothing but the check; tape: every op without its values,
                             so that a bad step is explained without running the program's code again; trace: every op)
+  --tape-every N            with --level gate: record one healthy step in N, as --level tape does, and try its operators first on a
+                            bad step; where its bits do not come out, the step is run again as without (0: none)
   --report FILE             the report as JSON, written at the end always
   --runs DIR                where reports go (finitude-runs)
   --max-skips N             bad steps in a row before `skip` stops (10)
@@ -61,7 +63,7 @@ options of run:
 Each option is also an environment variable, e.g. FINITUDE_ON_ALARM=skip. Exit code: the script's own.
 """
 
-OPTIONS = ("--on-alarm", "--level", "--report", "--runs", "--max-skips", "--undo-mb", "--restart-args", "--capsules", "--capsule-max",
+OPTIONS = ("--on-alarm", "--level", "--tape-every", "--report", "--runs", "--max-skips", "--undo-mb", "--restart-args", "--capsules", "--capsule-max",
            "--experiments", "--stream-gradients", "--redact", "--rules", "--config")
 FLAGS = ("--redact",)
 REPLAY_OPTIONS = ("--threads", "--allow", "--times", "--deterministic", "--dtype", "--device", "--step-through", "--stop-at", "--save-tensors",

@@ -18,6 +18,7 @@ class UsageError(Exception):
 class Config:
     on_alarm: str = "stop"
     level: str = "gate"
+    tape_every: int = 0
     report: str = ""
     runs: str = "finitude-runs"
     undo_mb: int = 0

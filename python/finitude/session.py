@@ -261,7 +261,7 @@ class Session:
         if rerun_wanted and self.second_runs.take(kind, alarm["harmless"], allowances, traced):
             if traced and rewind.try_trace(self, optimizer, alarm, sinks):
                 pass
-            elif where == "window" and tape.explain(self, optimizer, alarm, sinks):
+            elif where == "window" and not vote and tape.explain(self, optimizer, alarm, sinks):
                 pass
             elif where == "window" and recall.explain(self, optimizer, alarm):
                 pass

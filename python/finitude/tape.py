@@ -1,34 +1,75 @@
 """--level tape: the operators of every step are recorded as it runs; a bad step is explained by issuing them again, without the
-program's code. What is read of a step is held, or copied before it is overwritten, until the next one begins."""
+program's code. What is read of a step is held, or copied before it is overwritten, until the next one begins.
+
+--tape-every N: one healthy step in N is recorded, as a template. Its operators are tried first on a bad step, on that step's own
+parameters, buffers, batch and random numbers; they stand for it only where its loss and gradients come out, bit for bit."""
 
 from . import _native, begun, capsule, compat, findings
 
 LIMIT_MB = 2048       # of what a step reads, where no capsule may be written
-HOW = "its operators were recorded as it ran (--level tape) and issued again, without the program's code"
+
+
+def _wanted(config):
+    """Of each step (0), of one in so many, or none at all (None)."""
+    if config.on_alarm == "raise" or config.level == "trace":
+        return None
+    return 0 if config.level == "tape" else config.tape_every or None
+
+
+def _option(config):
+    return "--level tape" if config.level == "tape" else f"--tape-every {config.tape_every}"
 
 
 def begin(session):
     """The program has an optimizer: from here on windows are recorded."""
-    if session.taped or session.config.level != "tape" or session.target is not None or session.config.on_alarm == "raise":
+    every = _wanted(session.config)
+    if session.taped or every is None or session.target is not None:
         return
     session.taped = True
-    _native.set_tape_level((session.config.capsule_max or LIMIT_MB) << 20)
+    _native.set_tape_level((session.config.capsule_max or LIMIT_MB) << 20, every)
     _native.tape_window_begins()
 
 
 def explain(session, optimizer, alarm, sinks, lost=False):
-    """Plays the tape of the window in hand. True: it did what the step did, and the alarm now tells why. False: the next way
-    has to tell, and the alarm says why not this one. lost: there is nothing to tell but where the value was born."""
+    """Plays the tape of the window in hand, or the template of its optimizer. True: it did what the step did, and the alarm now
+    tells why. False: the next way has to tell, and the alarm says why not this one. lost: there is nothing to tell but where the
+    value was born."""
     if not session.taped:
         return False
-    why = _native.tape_level_lacks(optimizer) or ("compiled code ran, whose kernels are no operators" if compat.compiled_code_ran() else "")
+    why = _native.tape_level_lacks(optimizer)
+    if why and session.config.level != "tape":
+        _native.tape_level_rests()
+        return not lost and _explain_by_template(session, optimizer, alarm, sinks)
+    if not why and compat.compiled_code_ran():
+        why = "compiled code ran, whose kernels are no operators"
     if not why:
         why = _play(session, optimizer, alarm, sinks, lost)
     _native.tape_level_rests()        # until the next window begins
     if why:
-        _native.tape_clear()
-        begun.forget()
-        findings.passed_over(alarm, f"tape: {why}")
+        _give_up(alarm, f"tape: {why}")
+    return not why
+
+
+def _give_up(alarm, why):
+    _native.tape_clear()
+    begun.forget()
+    findings.passed_over(alarm, why)
+
+
+def _explain_by_template(session, optimizer, alarm, sinks):
+    step = _native.template_step(optimizer)
+    if step is None:                  # nothing that could be said of it
+        return False
+    why = "compiled code ran, whose kernels are no operators" if compat.compiled_code_ran() else _native.template_bind(optimizer)
+    if not why:
+        begun.here(_native.window_generators())
+        begun.remember(session, optimizer)
+        capsule.describe(optimizer)
+        why = _conclude(session, alarm, findings.analyse(session, optimizer, sinks), False,
+                        f"the operators of step {step}, recorded as it ran ({_option(session.config)}), were issued again on what this "
+                        f"step began with, without the program's code")
+    if why:
+        _give_up(alarm, f"tape of step {step}: {why}")
     return not why
 
 
@@ -36,7 +77,11 @@ def _play(session, optimizer, alarm, sinks, lost):
     """Why the tape does not tell; "": it does."""
     begun.here(_native.tape_generators())
     capsule.stop(session, optimizer, sinks=sinks if lost else (), raised=lost)
-    found = findings.analyse(session, optimizer, sinks)
+    return _conclude(session, alarm, findings.analyse(session, optimizer, sinks), lost,
+                     f"its operators were recorded as it ran ({_option(session.config)}) and issued again, without the program's code")
+
+
+def _conclude(session, alarm, found, lost, how):
     told = found.pop("tape")
     if told["why_not"]:
         return told["why_not"]
@@ -55,16 +100,17 @@ def _play(session, optimizer, alarm, sinks, lost):
     alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"] = "tape", told["verdict"], told["verified"]
     outcome = "loss and gradients came out with the same bits" if told["verified"] else \
         "it failed again, with other bits" if told["bad_again"] else "the step came out finite"
-    alarm["rerun_text"] = f"{HOW}; {outcome}"
+    alarm["rerun_text"] = f"{how}; {outcome}"
     session.recorded = True
     return ""
 
 
 def end(session):
     """Says what was asked for and not recorded."""
-    if session.config.level != "tape" or session.target is not None or session.config.on_alarm == "raise":
+    if _wanted(session.config) is None or session.target is not None:
         return
+    option = _option(session.config)
     if session.taped and _native.tape_level_lost():
-        session.not_watched("operators of steps on a device (--level tape): watched as with gate")
+        session.not_watched(f"operators of steps on a device ({option}): watched as with gate")
     elif not session.taped and _native.counters()["backward_calls"]:
-        session.not_watched("operators of steps without an optimizer (--level tape): watched as with gate")
+        session.not_watched(f"operators of steps without an optimizer ({option}): watched as with gate")

@@ -10,6 +10,7 @@
 
 #include "bindings/own_rules_python.h"
 #include "bindings/tape_python.h"
+#include "bindings/template_in_hand_torch.h"
 #include "explain/explain.h"
 #include "observe/tracer_torch.h"
 #include "replay/lab_torch.h"
@@ -82,7 +83,8 @@ replay::LastUpdate ask_last_update(const py::object& last) {
 constexpr int kMoreReplays = 2;  // of a step that came out with other bits, to see whether that is chance
 
 // The trace gets its values from a replay of the tape. told: why_not, or "" and the verdict on the step. False: it has none.
-bool fill_from(capture::Tape* tape, observe::Tracer& tracer, record::Trace* trace, json* told) {
+// is_own: the tape is that of the step; else that of one before it, and no other bits will do.
+bool fill_from(capture::Tape* tape, bool is_own, observe::Tracer& tracer, record::Trace* trace, json* told) {
   std::string why;
   replay::Played played;
   if (tape == nullptr) why = "nothing was recorded";
@@ -97,11 +99,11 @@ bool fill_from(capture::Tape* tape, observe::Tracer& tracer, record::Trace* trac
     else if (!played.why_not.empty()) why = played.why_not;
     else if (trace->truncated) why = "the step has too many operations";
   }
-  for (int i = 0; i < kMoreReplays && why.empty() && !played.identical() && !varies; ++i) {
+  for (int i = 0; is_own && i < kMoreReplays && why.empty() && !played.identical() && !varies; ++i) {
     const replay::Played again = replay::play(*tape, {});
     for (std::size_t o = 0; o < again.outcomes.size(); ++o) varies |= again.outcomes[o].got != played.outcomes[o].got;
   }
-  if (why.empty() && !played.identical() && !varies) why = "a replay of the tape comes out with other bits";
+  if (why.empty() && !played.identical() && !varies) why = is_own ? "a replay of the tape comes out with other bits" : "it comes out with other bits";
   *told = {{"why_not", why}, {"verified", played.identical()}, {"verdict", varies ? "order-dependent" : "persistent"},
            {"bad_again", !played.bad().empty()}, {"refused", tape == nullptr ? std::vector<std::string>() : tape->refused}};
   return why.empty();
@@ -116,14 +118,21 @@ bool fill_from(capture::Tape* tape, observe::Tracer& tracer, record::Trace* trac
 std::string analyse(const std::string& history_json, std::size_t want_ops, bool swallowed, double seconds,
                     const py::object& last_update, bool several_ranks) {
   observe::Tracer& tracer = observe::Tracer::get();
-  const bool sketch = tracer.sketches();
-  capture::Tape* const tape = sketch ? recorded_tape() : nullptr;  // while the trace knows storages by their addresses
-  record::Trace trace = tracer.take_trace();
+  TemplateInHand* const hand = template_in_hand();
+  const bool sketch = hand != nullptr || tracer.sketches(), is_own = hand == nullptr;
+  // While the trace knows storages by their addresses.
+  capture::Tape* const tape = hand != nullptr ? hand->tape() : sketch ? recorded_tape() : nullptr;
+  record::Trace trace = hand != nullptr ? std::move(hand->trace) : tracer.take_trace();
+  const bool lacks_sink = hand != nullptr && hand->lacks_sink;
+  put_template_down();
+  // Where a step is recorded that may become a template, a good loss is told of as well.
+  std::erase_if(trace.sinks, [](const record::Sink& sink) { return sink.kind == "loss" && sink.value.health.ok(); });
   json out;
+  if (lacks_sink) return json{{"tape", {{"why_not", "it does not come to what is bad in this step"}}}}.dump();
   {
     py::gil_scoped_release release;
     json of_tape;
-    if (sketch && !fill_from(tape, tracer, &trace, &of_tape)) return json{{"tape", of_tape}}.dump(-1, ' ', false, json::error_handler_t::replace);
+    if (sketch && !fill_from(tape, is_own, tracer, &trace, &of_tape)) return json{{"tape", of_tape}}.dump(-1, ' ', false, json::error_handler_t::replace);
     replay::TorchLab lab(tracer, several_ranks);
     show::AnalysisOptions options{want_ops, swallowed};
     options.own_rules = &ask_own_rules;

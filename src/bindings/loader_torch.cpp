@@ -10,6 +10,7 @@
 #include "base/checksum.h"
 #include "bindings/live_torch.h"
 #include "bindings/meter.h"
+#include "bindings/template_tape_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 
@@ -213,6 +214,16 @@ const RngState* LoaderLog::last_fetch() const {
   return nullptr;
 }
 
+std::vector<const LoaderEvent*> LoaderLog::batches_since(std::size_t position) const {
+  std::vector<const LoaderEvent*> found;
+  for (std::size_t i = std::max(position, base_) - base_; i < events_.size(); ++i) {
+    if (events_[i].kind == LoaderEvent::kNext && events_[i].grad_mode) found.push_back(&events_[i]);
+  }
+  return found;
+}
+
+bool is_unchanged(const LoaderEvent& event) { return sum_of(event.result).sum == event.sum; }
+
 bool LoaderLog::wants() const { return live().on && live().keeps_window_start && !replaying_; }
 
 void LoaderLog::begin_replay(std::size_t position) {
@@ -257,7 +268,11 @@ PyObject* LoaderLog::iter(PyObject* loader) {
     PyObject* result = replay(LoaderEvent::kIter, loader, &matched);
     if (matched) return result;
   }
-  PyObject* result = PyObject_CallOneArg(original_iter, loader);
+  PyObject* result;
+  {
+    const WithoutTemplate unrecorded;
+    result = PyObject_CallOneArg(original_iter, loader);
+  }
   if (result != nullptr && wants() && events_.size() < kMaxEvents) {
     const Metered noted(Piece::kLoader);
     Py_INCREF(loader);
@@ -286,6 +301,7 @@ PyObject* LoaderLog::next(PyObject* iterator) {
   }
   PyObject* result;
   {
+    const WithoutTemplate unrecorded;
     observe::Tracer::PhaseGuard phase(record::Phase::kData);
     result = PyObject_CallOneArg(original_next, iterator);
   }
@@ -302,6 +318,7 @@ PyObject* LoaderLog::next(PyObject* iterator) {
   events_.push_back({kind, iterator, result, rng_now(), sum.sum, sum.size_bytes, c10::GradMode::is_enabled(),
                      result != nullptr ? take_indices(iterator) : nullptr});
   if (result != nullptr && observe::Tracer::get().on()) name_for_trace(result);
+  if (result != nullptr && events_.back().grad_mode) template_batch_given();
   PyErr_Restore(type, value, trace);
   return result;
 }

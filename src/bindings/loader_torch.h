@@ -36,6 +36,8 @@ class LoaderLog {
   // The generators right after the last batch of the window that began last; null where none was fetched.
   const RngState* last_fetch() const;
   std::size_t size() const { return events_.size(); }
+  // Batches for training that were given from there on. Valid until the next one is.
+  std::vector<const LoaderEvent*> batches_since(std::size_t position) const;
   const std::vector<LoaderEvent>& events() const { return events_; }
 
   PyObject* iter(PyObject* loader);      // stands in for DataLoader.__iter__
@@ -60,6 +62,8 @@ class LoaderLog {
 };
 
 LoaderLog& loader_log();
+// Is the batch as the loader gave it? Told by a sample of each tensor.
+bool is_unchanged(const LoaderEvent& event);
 // Tensors in a batch of tuples, lists, dicts and objects with __dict__; bounded depth and number.
 void for_each_tensor(PyObject* batch, void (*visit)(PyObject* tensor, const std::string& name, void* data), void* data);
 

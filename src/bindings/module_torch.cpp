@@ -23,6 +23,8 @@
 #include "bindings/compare_python.h"
 #include "bindings/tape_level_torch.h"
 #include "bindings/tape_python.h"
+#include "bindings/template_in_hand_torch.h"
+#include "bindings/template_tape_torch.h"
 #include "bindings/units_python.h"
 #include "bindings/verdict_torch.h"
 #include "bindings/window_torch.h"
@@ -297,6 +299,7 @@ PYBIND11_MODULE(_native, m) {
   define_units(m);
   define_tape(m);
   define_tape_level(m);
+  define_template_tape(m);
   define_analyse(m);
   define_compare(m);
   define_inject(m);
@@ -385,9 +388,11 @@ PYBIND11_MODULE(_native, m) {
   m.def("trace_on", [] { return observe::Tracer::get().on(); });
   m.def("trace_length", [] { return observe::Tracer::get().num_ops(); });
   m.def("trace_name", [](const at::Tensor& t, const std::string& origin, const std::string& name) {
+    if (TemplateInHand* const hand = template_in_hand()) return hand->name_in_trace(t, origin_of(origin), name);
     observe::Tracer::get().name_storage(*t.unsafeGetTensorImpl(), origin_of(origin), name);
   });
   m.def("trace_sink", [](const std::string& kind, const std::string& name, const at::Tensor& t) {
+    if (TemplateInHand* const hand = template_in_hand()) return hand->add_sink(kind, name, t);
     observe::Tracer::get().add_sink(kind, name, *t.unsafeGetTensorImpl(), 0);
   });
 

@@ -361,6 +361,12 @@ void forget_window_start_of(const OptimizerEntry& entry) {
 
 bool second_run_under_way() noexcept { return second_run; }
 
+bool open_window(OpenWindow* window) noexcept {
+  const WindowStart* start = last_start();
+  if (start != nullptr) *window = {&start->rng, &start->buffers, start->batches, start->loss};
+  return start != nullptr;
+}
+
 bool rewind_wants(const OptimizerEntry& entry) { return second_run && !is_jumped_over(entry); }
 
 namespace {

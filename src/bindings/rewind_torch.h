@@ -15,6 +15,15 @@ bool second_run_under_way() noexcept;
 void forget_window_start();
 void forget_window_start_of(const OptimizerEntry& entry);
 PyMethodDef* rewind_methods();
+// Where the window that is open began, whoever's it is. Valid until the next one begins.
+struct OpenWindow {
+  const RngState* rng = nullptr;
+  const BufferSnapshot* buffers = nullptr;
+  std::size_t batches = 0;  // position in the loader log
+  std::uint64_t loss = 0;   // the last loss that was noted before it
+};
+// False where nothing is kept of it.
+bool open_window(OpenWindow* window) noexcept;
 // The copies at the start of the window that began last, whoever's it is.
 BufferSnapshot& buffer_snapshot();
 void watch_buffers(const std::vector<at::Tensor>& buffers);

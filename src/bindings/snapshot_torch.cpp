@@ -8,6 +8,7 @@
 
 #include "bindings/meter.h"
 #include "observe/device_memory_torch.h"
+#include "observe/generator_state_torch.h"
 #include "observe/tensor_view_torch.h"
 
 namespace finitude::bindings {
@@ -187,6 +188,13 @@ void restore_rng(const RngState& state) noexcept {
   restore_streams(state.streams);
   restore_twister(python_random_memory(), state.python);
   restore_twister(reinterpret_cast<char*>(numpy_address), state.numpy);
+}
+
+std::string tape_state(const TorchRng& state) {
+  if (!state.taken) return {};
+  const at::Generator generator = at::detail::createCPUGenerator();
+  restore_generator(generator, state);
+  return observe::generator_state(generator);
 }
 
 void BufferSnapshot::take() noexcept {

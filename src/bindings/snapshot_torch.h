@@ -56,6 +56,8 @@ void take_rng(RngState* state) noexcept;
 std::string rng_bytes(const RngState& state);
 bool rng_from_bytes(std::string_view bytes, RngState* state);
 void restore_rng(const RngState& state) noexcept;
+// As a tape holds it (observe::generator_state); empty where it was not taken.
+std::string tape_state(const TorchRng& state);
 // Address of numpy's legacy global state (0: unknown); sizes are of struct mt19937_state.
 void set_numpy_state_address(std::uintptr_t address) noexcept;
 void set_python_random(PyObject* instance) noexcept;

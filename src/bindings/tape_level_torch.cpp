@@ -1,5 +1,6 @@
 #include "bindings/tape_level_torch.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -7,6 +8,7 @@
 #include "bindings/snapshot_torch.h"
 #include "bindings/stack_torch.h"
 #include "bindings/tape_python.h"
+#include "bindings/template_tape_torch.h"
 #include "bindings/units_torch.h"
 #include "observe/tape_recorder_torch.h"
 #include "observe/tracer_torch.h"
@@ -21,6 +23,9 @@ struct TapeLevel {
   std::uint64_t since = 0;        // the last loss that was noted before the tape began
   std::uint32_t carried = 0;      // steps that were applied since
   bool lost = false;              // switched off because of a device
+  std::uint64_t every = 0;        // 0: each step is recorded, and there are no templates
+  std::uint64_t steps = 0;        // that were applied
+  std::size_t wanted = 0;         // templates of this round that are yet to be recorded: one of each optimizer
   bool step_under_way = false;    // and is not recorded
   bool is_over = false;           // a step inside backward was applied: the next tape begins when that ends
   RngState generators;            // as the tape began with them
@@ -52,10 +57,16 @@ void pause(bool on) {
 
 }  // namespace
 
-void set_tape_level(std::size_t max_bytes) noexcept {
+bool tape_records_template() noexcept { return level().every != 0 && is_recording() && !level().step_under_way && !others_run(); }
+
+void set_tape_level(std::size_t max_bytes, std::uint64_t every) noexcept {
   level().max_bytes = max_bytes;
+  level().every = every;
+  level().steps = level().wanted = 0;
   if (max_bytes != 0) level().lost = false;
-  if (max_bytes == 0) tape_level_rests();
+  if (max_bytes != 0) return;
+  tape_level_rests();
+  drop_templates();
 }
 
 void tape_level_rests() noexcept {
@@ -68,7 +79,9 @@ void tape_level_rests() noexcept {
   tracer.clear();
 }
 
-void tape_window_begins() {
+namespace {
+
+void begin_tape() {
   TapeLevel& l = level();
   if (l.max_bytes == 0 || others_run()) return;
   if (live().devices != 0) {
@@ -92,6 +105,33 @@ void tape_window_begins() {
   tracer.start(&places(), /*sketch=*/true);  // before the recorder, which asks it for the op that has begun
   if (recorder.on()) recorder.restart();
   else recorder.start(l.max_bytes, &places(), /*every_step=*/true);
+  if (l.every != 0) template_begins();
+}
+
+}  // namespace
+
+void tape_window_begins() {
+  if (level().every == 0 || is_recording()) begin_tape();  // of a round of templates the next step that is applied is the next
+}
+
+void tape_step_is_good(const OptimizerEntry& entry) {
+  TapeLevel& l = level();
+  if (!tape_records_template()) return;
+  keep_template(entry, l.since);
+  if (l.wanted > 0) --l.wanted;
+}
+
+bool tape_follows() noexcept {
+  constexpr std::size_t kMaxOfRound = 8;
+  TapeLevel& l = level();
+  if (l.max_bytes == 0 || others_run()) return false;
+  if (l.every == 0) return true;
+  if (++l.steps % l.every == 1 % l.every) {  // the second step is the first: much is made in the first of all
+    l.wanted = 0;
+    for (const auto& entry : live().optimizers) l.wanted += entry->first_done && PyWeakref_GetObject(entry->ref) == entry->self;
+    l.wanted = std::clamp<std::size_t>(l.wanted, 1, kMaxOfRound);
+  }
+  return l.wanted > 0;
 }
 
 void tape_step_begins(const OptimizerEntry& entry, bool has_end) {
@@ -99,29 +139,27 @@ void tape_step_begins(const OptimizerEntry& entry, bool has_end) {
   if (l.max_bytes == 0 || others_run()) return;
   if (live().depth > 0) {
     l.is_over = true;  // what follows in this backward belongs to the same step
-  } else if (is_recording() && other_window_open(entry) && l.carried < kMaxCarried) {
+  } else if (l.every == 0 && is_recording() && other_window_open(entry) && l.carried < kMaxCarried) {
     ++l.carried;
   } else if (has_end) {
     l.step_under_way = true;
-    pause(true);
+    if (l.every == 0) pause(true);
   } else {
-    tape_window_begins();
+    begin_tape();
   }
 }
 
 void tape_step_ends() {
-  if (level().step_under_way) tape_window_begins();
+  if (level().step_under_way) begin_tape();
 }
 
 void tape_backward_ended() {
-  if (level().is_over) tape_window_begins();
+  if (level().is_over) begin_tape();
 }
-
-bool tape_level_on() noexcept { return level().max_bytes != 0; }
 
 void define_tape_level(pybind11::module_& m) {
   namespace py = pybind11;
-  m.def("set_tape_level", &set_tape_level, py::arg("max_bytes"));
+  m.def("set_tape_level", &set_tape_level, py::arg("max_bytes"), py::arg("every") = 0);
   m.def("tape_window_begins", &tape_window_begins);
   m.def("tape_level_lost", [] { return level().lost; });
   m.def("tape_level_rests", &tape_level_rests);

@@ -9,6 +9,7 @@
 #include "bindings/stack_torch.h"
 #include "bindings/tape_level_torch.h"
 #include "bindings/tape_python.h"
+#include "bindings/template_in_hand_torch.h"
 #include "capture/link.h"
 #include "capture/tape_file.h"
 #include "cli/replay/replay_command_torch.h"
@@ -163,6 +164,11 @@ capture::Tape* recorded_tape() {
   return &*linked();
 }
 
+capture::Tape* put_tape_in_hand(capture::Tape tape) {
+  linked() = std::move(tape);
+  return &*linked();
+}
+
 void define_tape(py::module_& m) {
   using observe::TapeRecorder;
   m.def(
@@ -178,14 +184,18 @@ void define_tape(py::module_& m) {
     TapeRecorder::get().stop();
     TapeRecorder::get().clear();
     linked().reset();
+    put_template_down();
   });
   m.def("tape_on", [] { return TapeRecorder::get().on(); });
   m.def("tape_name", [](py::handle t, const std::string& kind, const std::string& name) {
-    if (THPVariable_Check(t.ptr()))
-      TapeRecorder::get().name_storage(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl(), kind, name);
+    if (!THPVariable_Check(t.ptr())) return;
+    if (TemplateInHand* const hand = template_in_hand()) hand->name_on_tape(THPVariable_Unpack(t.ptr()), kind, name);
+    else TapeRecorder::get().name_storage(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl(), kind, name);
   });
   // What a replay has to come to. False: the tape does not touch this tensor.
   m.def("tape_outcome", [](const std::string& kind, const std::string& name, py::handle t) {
+    if (TemplateInHand* const hand = template_in_hand(); hand != nullptr && THPVariable_Check(t.ptr()))
+      return hand->add_outcome(kind, name, THPVariable_Unpack(t.ptr()));
     return THPVariable_Check(t.ptr()) &&
            TapeRecorder::get().add_outcome(kind, name, THPVariable_Unpack(t.ptr()));
   });
@@ -233,6 +243,8 @@ void define_tape(py::module_& m) {
   m.def("tape_when_armed", [](std::size_t max_bytes) { live().tape_when_armed = max_bytes; });
   // Does the step on the tape in hand read this tensor?
   m.def("tape_reads", [](py::handle t) {
+    if (const TemplateInHand* const hand = template_in_hand(); hand != nullptr && THPVariable_Check(t.ptr()))
+      return hand->reads(THPVariable_Unpack(t.ptr()));
     return THPVariable_Check(t.ptr()) && TapeRecorder::get().reads(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl());
   });
   m.def("tape_inputs", [](const std::string& bytes) { return inputs_of(parsed(bytes)); });

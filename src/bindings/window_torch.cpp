@@ -135,7 +135,7 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
   if (note.in_closure || is_elsewhere(note)) return;
   if (observe::TapeRecorder::get().on()) observe::TapeRecorder::get().add_outcome("loss", "loss", root);
   // While armed, the loss is a sink at the time it is handed over.
-  if (note.bad && observe::Tracer::get().on()) {
+  if ((note.bad || tape_records_template()) && observe::Tracer::get().on()) {
     observe::Tracer::get().add_sink("loss", "loss", *root.unsafeGetTensorImpl(), 0);
   }
 }
@@ -389,6 +389,7 @@ void record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, doub
 void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook) {
   const Metered rest(Piece::kVerdict);
   Live& l = live();
+  tape_step_is_good(entry);
   ++l.counters.steps;
   note_applied(entry);
   if (!verdict.late) record_step(entry, verdict, lr, record::kStepApplied);
@@ -403,7 +404,7 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
     if (l.tape_when_armed != 0) observe::TapeRecorder::get().start(l.tape_when_armed, &places());
   }
   const bool armed = tracer.on() && !tracer.sketches();
-  const bool taped = tape_level_on() && !second_run_under_way();
+  const bool taped = tape_follows();
   if ((armed || taped) && may_hook && entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kOptimizer;
   const bool undoable = may_hook && !second_run_under_way() && prepare_undo(entry);
   entry.looks_after = entry.risky || odd || armed || undoable;

@@ -273,15 +273,16 @@ class Linker {
       storage.kind = std::move(raw.kind);
       storage.name = std::move(raw.name);
       storage.traced = raw.traced;
+      storage.recorded = id;
       if (made_.contains(id)) continue;
       storage.origin = raw.blank ? Storage::kBlank : Storage::kInput;
       storage.bytes = std::move(raw.bytes);
       if (storage.origin != Storage::kInput) continue;
-      if (storage.bytes.empty() && storage.size_bytes != 0) {
+      if (storage.bytes.empty() && storage.size_bytes != 0 && raw.later_bytes == 0) {
         gap("the content of an input of " + std::to_string(storage.size_bytes) + " bytes is not on the tape");
       }
       begins[id] = storage.traced_begin = raw.begin;
-      storage.size_bytes = storage.bytes.size();
+      storage.size_bytes = raw.later_bytes != 0 ? raw.later_bytes : storage.bytes.size();
     }
     const auto renumber = [&](auto& self, std::vector<Value>& values) -> void {
       for (Value& value : values) {

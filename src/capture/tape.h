@@ -76,6 +76,7 @@ struct Storage {
   // As Entry::traced: record::Trace::storages, and where in that storage this one begins, in bytes.
   std::uint32_t traced = kNotTraced;
   std::uint64_t traced_begin = 0;
+  std::uint32_t recorded = kNotTraced;  // RawTape::storages; also only in the process that recorded it
 };
 
 // A random number generator of the step.

@@ -62,4 +62,22 @@ void BufferSnapshot::restore() noexcept {
   }
 }
 
+void BufferSnapshot::put_into(const c10::StorageImpl& memory, std::int64_t begin, std::string* content) const {
+  for (const Item& item : items_) {
+    const auto tensor = item.tensor.lock();
+    TensorView v;
+    if (!tensor || !view_of(*tensor, &v) || v.storage != &memory || static_cast<std::size_t>(v.end - v.begin) != item.size_bytes) continue;
+    const std::int64_t from = std::max(v.begin, begin), to = std::min(v.end, begin + static_cast<std::int64_t>(content->size()));
+    if (from < to) std::memcpy(content->data() + (from - begin), bytes_.data() + item.offset + (from - v.begin), static_cast<std::size_t>(to - from));
+  }
+}
+
+std::vector<at::Tensor> BufferSnapshot::watched() const {
+  std::vector<at::Tensor> found;
+  for (const Item& item : items_) {
+    if (auto tensor = item.tensor.lock()) found.emplace_back(std::move(tensor));
+  }
+  return found;
+}
+
 }  // namespace finitude::observe

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace finitude::observe {
@@ -17,6 +18,10 @@ struct BufferSnapshot {
   void restore() noexcept;
   // A buffer holds NaN now and held none when the copy was taken.
   bool turned_nan() const noexcept;
+  // Where a watched buffer lies in `memory`, its copy goes into `content`, which holds that memory from `begin` on.
+  void put_into(const c10::StorageImpl& memory, std::int64_t begin, std::string* content) const;
+  // Those that are still there.
+  std::vector<at::Tensor> watched() const;
   std::size_t size_bytes() const noexcept { return bytes_.size(); }
 
  private:

@@ -206,6 +206,7 @@ void TapeRecorder::read(const TapeUse& use) {
 
 void TapeRecorder::write(const TapeUse& use, bool overwrites_all) {
   Known& known = known_[use.storage];
+  known.written = true;
   capture::RawStorage& raw = raw_.storages[use.storage];
   if (known.state == Known::kFresh) {
     if (!overwrites_all) fill(use.storage);  // what it leaves as it is may be read
@@ -232,7 +233,7 @@ void TapeRecorder::name_storage(const c10::TensorImpl& tensor, const std::string
 }
 
 bool TapeRecorder::add_outcome(const std::string& kind, const std::string& name,
-                               const at::Tensor& tensor) noexcept try {
+                               const at::Tensor& tensor, bool with_values) noexcept try {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::string written;
   capture::WireWriter out(&written);
@@ -247,6 +248,10 @@ bool TapeRecorder::add_outcome(const std::string& kind, const std::string& name,
   if (!write_value(tensor, 0, {storage, generator}, out, uses) || !known || uses.empty()) return false;
   for (const TapeUse& use : uses) read(use);
   capture::WireReader in(written);
+  if (!with_values) {
+    raw_.outcomes.push_back({kind, name, capture::read_value(in)});
+    return true;
+  }
   const at::Tensor host = on_host(tensor);
   if (!host.defined()) return false;
   auto [every, sample] = tape_sample(host);
@@ -264,27 +269,71 @@ bool TapeRecorder::reads(const c10::TensorImpl& tensor) {
   return it != ids_.end() && (known_[it->second].state == Known::kInput || known_[it->second].used);
 }
 
+capture::StorageId TapeRecorder::number_of(const c10::StorageImpl* storage) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = ids_.find(storage);
+  return it == ids_.end() ? capture::kNoStorage : it->second;
+}
+
 capture::RawTape TapeRecorder::take() {
   stop();
-  capture::RawTape raw;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const std::string& device : raw_.devices) wait_for_device(c10::Device(device));  // whichever stream wrote it
-    std::size_t wanted = 0;  // told before anything is copied
-    for (const Known& known : known_) {
-      if (known.state == Known::kInput && !known.copied && known.end > known.begin)
-        wanted += static_cast<std::size_t>(known.end - known.begin);
-    }
-    if (wanted > max_bytes_ - bytes_) full_ = too_large_ = true;
-    for (capture::StorageId id = 0; id < known_.size(); ++id) {
-      Known& known = known_[id];
-      raw_.storages[id].traced = Tracer::get().storage_of(known.impl);
-      if (known.state != Known::kInput || known.copied) continue;
-      raw_.storages[id].blank = known.end <= known.begin;  // only parts of no elements were read
-      if (!raw_.storages[id].blank && known.held &&
-          known.held->nbytes() >= static_cast<std::size_t>(known.end))
-        copy_input(id, known.begin, known.end);
-    }
+    finish_inputs();
+  }
+  return taken();
+}
+
+capture::RawTape TapeRecorder::take_template(c10::function_ref<bool(const c10::StorageImpl&)> later, std::vector<Input>* inputs) {
+  stop();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (capture::StorageId id = 0; id < known_.size(); ++id) leave_out(id, later, inputs);
+    finish_inputs();
+  }
+  return taken();
+}
+
+void TapeRecorder::leave_out(capture::StorageId id, c10::function_ref<bool(const c10::StorageImpl&)> later, std::vector<Input>* inputs) {
+  Known& known = known_[id];
+  capture::RawStorage& raw = raw_.storages[id];
+  if (known.state != Known::kInput && !raw.is_input) return;
+  const bool was_held = known.held.defined();
+  if (raw.blank || (!known.copied && known.end <= known.begin) || !hold(id)) return;
+  inputs->push_back({id, c10::weak_intrusive_ptr<c10::StorageImpl>(known.held), known.written});
+  const std::size_t size_bytes = known.copied ? raw.bytes.size() : static_cast<std::size_t>(known.end - known.begin);
+  if (size_bytes > kMaxKept || later(*known.held)) {
+    if (!known.copied) raw.begin = static_cast<std::uint64_t>(known.begin);
+    raw.later_bytes = size_bytes;
+    raw.bytes = {};
+    known.copied = true;  // nothing is to be copied any more
+  }
+  if (!was_held) known.held.reset();
+}
+
+void TapeRecorder::finish_inputs() {
+  std::size_t wanted = 0;  // told before anything is copied
+  for (const Known& known : known_) {
+    if (known.state == Known::kInput && !known.copied && known.end > known.begin)
+      wanted += static_cast<std::size_t>(known.end - known.begin);
+  }
+  if (wanted > max_bytes_ - bytes_) full_ = too_large_ = true;
+  for (capture::StorageId id = 0; id < known_.size(); ++id) {
+    Known& known = known_[id];
+    raw_.storages[id].traced = Tracer::get().storage_of(known.impl);
+    if (known.state != Known::kInput || known.copied) continue;
+    raw_.storages[id].blank = known.end <= known.begin;  // only parts of no elements were read
+    if (!raw_.storages[id].blank && known.held &&
+        known.held->nbytes() >= static_cast<std::size_t>(known.end))
+      copy_input(id, known.begin, known.end);
+  }
+}
+
+capture::RawTape TapeRecorder::taken() {
+  capture::RawTape raw;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (too_large_)
       raw_.gaps.push_back("the step reads more than " + std::to_string(max_bytes_ >> 20) + " MB");
     if (full_ && !too_large_) raw_.gaps.emplace_back("the recorder failed, or the step has too many calls");

@@ -106,7 +106,7 @@ void TapeRecorder::restart() {
     fresh.storages.clear();
     fresh.events.clear();
     raw_ = std::move(fresh);
-    events_ = bytes_ = held_bytes_ = 0;
+    events_ = randoms_ = bytes_ = held_bytes_ = 0;
     drawn_bytes_ = draws_left_out_ = 0;
     full_ = too_large_ = lets_go_ = false;
     autocast_.clear();
@@ -146,7 +146,7 @@ void TapeRecorder::clear() {
     generators_.clear();
     random_states_.clear();
     raw_ = {};
-    events_ = bytes_ = held_bytes_ = 0;
+    events_ = randoms_ = bytes_ = held_bytes_ = 0;
     drawn_bytes_ = draws_left_out_ = 0;
     full_ = too_large_ = lets_go_ = false;
     autocast_.clear();
@@ -238,7 +238,15 @@ void TapeRecorder::random_before(std::int64_t generator) {
   out.var(index);
   out.text(now);
   ++events_;
+  ++randoms_;
   random_states_[index] = std::move(now);
+}
+
+std::size_t TapeRecorder::note_random() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  random_states_[0].clear();
+  random_before(0);
+  return randoms_ - 1;
 }
 
 void TapeRecorder::random_after(std::int64_t generator) {

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/util/FunctionRef.h>
 
 #include <atomic>
 #include <map>
@@ -44,11 +45,27 @@ class TapeRecorder {
 
   // What the memory of a tensor is; of storages that are not on the tape nothing is kept.
   void name_storage(const c10::TensorImpl& tensor, const std::string& kind, const std::string& name);
-  // What a replay has to come to. False: the tape does not touch this tensor.
-  bool add_outcome(const std::string& kind, const std::string& name, const at::Tensor& tensor) noexcept;
+  // What a replay has to come to. False: the tape does not touch this tensor. with_values: false where what it came to is not
+  // asked for.
+  bool add_outcome(const std::string& kind, const std::string& name, const at::Tensor& tensor, bool with_values = true) noexcept;
+  // Where the default generator of the CPU stands now goes onto the tape, whether it has moved or not: the number of that entry among
+  // those of generators.
+  std::size_t note_random();
   // Does the step read this tensor's memory, as it was before the step or as an operator on the tape made it?
   bool reads(const c10::TensorImpl& tensor);
   capture::RawTape take();
+
+  // What was there before the step, and is not overwritten as a whole.
+  struct Input {
+    capture::StorageId number = 0;  // RawTape::storages
+    c10::weak_intrusive_ptr<c10::StorageImpl> memory;
+    bool written = false;  // by the step
+  };
+  // The tape without the content of inputs that `later` says true of, and of those that are larger than kMaxKept bytes.
+  static constexpr std::size_t kMaxKept = std::size_t{1} << 20;
+  capture::RawTape take_template(c10::function_ref<bool(const c10::StorageImpl&)> later, std::vector<Input>* inputs);
+  // The number that a storage has on the tape in hand; kNoStorage: it is not on it.
+  capture::StorageId number_of(const c10::StorageImpl* storage);
 
  private:
   struct Op;
@@ -64,6 +81,7 @@ class TapeRecorder {
     State state = kSeen;
     bool copied = false;
     bool used = false;  // read after it was seen first
+    bool written = false;
     bool on_device = false;
     std::int64_t begin = 0, end = 0;  // of an input: what is read of it
     std::uint64_t filled = 0;         // checksum of a kFresh one when it was read last
@@ -99,6 +117,9 @@ class TapeRecorder {
   void begin_tape();
   void let_go_of_inputs();
   void forget(std::vector<Known>& known);
+  void leave_out(capture::StorageId id, c10::function_ref<bool(const c10::StorageImpl&)> later, std::vector<Input>* inputs);
+  void finish_inputs();
+  capture::RawTape taken();
 
   std::atomic<bool> on_ = false, full_ = false, paused_ = false, lets_go_ = false;
   std::atomic<std::uint64_t> generation_ = 0;
@@ -113,6 +134,7 @@ class TapeRecorder {
   std::vector<std::string> random_states_;  // as the last operator that drew left them
   capture::RawTape raw_;
   std::uint64_t events_ = 0;
+  std::size_t randoms_ = 0;  // events of generators
   std::size_t bytes_ = 0, max_bytes_ = 0, held_bytes_ = 0;
   bool too_large_ = false, every_step_ = false;
   std::size_t drawn_bytes_ = 0, draws_left_out_ = 0;  // of what calls on a device drew
