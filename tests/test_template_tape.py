@@ -103,10 +103,8 @@ def test_a_loader(tmp_path, model, optimizer):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_shuffled_loader_in_a_later_epoch(tmp_path, workers):
-    text = script("dropout", "adam", workers, True, 4).replace("i == 33", "i == 33 and SEEN() > 60")
-    text = text.replace("class Rows", "count = []\ndef SEEN():\n    count.append(1)\n    return len(count)\nclass Rows")
-    if workers:
-        text = text.replace("persistent", "persistent").replace("num_workers=2", "num_workers=2, persistent_workers=True")
+    text = script("dropout", "adam", workers, True, 4).replace("i == 33", "i == 33 and late").replace("class Rows", "late = False\nclass Rows")
+    text = text.replace("    for i, (x", "    late = epoch == 3\n    for i, (x")  # workers are forked anew in each epoch
     got = helpers.run(tmp_path, text, *EVERY)
     alarm = got.the_alarm()
     assert alarm["rerun_by"] == "tape" and "recorded as it ran (--tape-every" in alarm["rerun_text"], got.told()
@@ -283,10 +281,10 @@ def test_skip_goes_on_as_without(tmp_path):
     got, gate = (helpers.run(tmp_path, text, *options, "--on-alarm", "skip") for options in (EVERY, ()))
     assert (got.code, got.out) == (0, gate.out), got.told()
     assert [a["step"] for a in got.alarms] == [a["step"] for a in gate.alarms] and len(got.alarms) == 6
-    ways = [a["rerun_by"] for a in got.alarms]
-    assert ways.count("tape") >= 4, ways
+    ways = [[a["rerun_by"] for a in run.alarms] for run in (got, gate)]  # how often is a matter of the policy
+    assert ways[0] == ["tape" if way == "rewind" else way for way in ways[1]] and ways[0][0] == "tape", ways
     for told, was in zip(got.alarms, gate.alarms):
-        assert told["births"][0]["samples"] == was["births"][0]["samples"] == [33]
+        assert [b["samples"] for b in told["births"]] == [b["samples"] for b in was["births"]]
 
 
 HASHED = """
@@ -343,11 +341,12 @@ model =""").replace("torch.log(x)", "torch.log(torch.ops.mine.twice(x))")
 
 def test_other_ways_of_alarm(tmp_path):
     got = helpers.run(tmp_path, script(), *EVERY, "--on-alarm", "warn", "--capsules", "0")
-    assert by_template(got, 4)["capsule"] is None and got.alarms[0]["weights"] == "damaged", got.told()
+    alarm = got.alarms[0]
+    assert (alarm["rerun_by"], alarm["capsule"], alarm["weights"]) == ("tape", None, "damaged"), got.told()
     got = helpers.run(tmp_path, script(), *EVERY, "--on-alarm", "raise")
     assert (got.code, got.the_alarm()["rerun_by"]) == (1, "none"), got.told()
 
 
-def test_by_the_environment(tmp_path, monkeypatch):
-    monkeypatch.setenv("FINITUDE_TAPE_EVERY", "7")
-    assert "(--tape-every 7)" in by_template(helpers.run(tmp_path, script()), 4)["rerun_text"]
+def test_by_the_environment(tmp_path):
+    got = helpers.run(tmp_path, script(), env={"FINITUDE_TAPE_EVERY": "7"})
+    assert "(--tape-every 7)" in by_template(got, 4)["rerun_text"]

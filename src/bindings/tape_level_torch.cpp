@@ -128,7 +128,7 @@ bool tape_follows() noexcept {
   if (l.every == 0) return true;
   if (++l.steps % l.every == 1 % l.every) {  // the second step is the first: much is made in the first of all
     l.wanted = 0;
-    for (const auto& entry : live().optimizers) l.wanted += entry->first_done && PyWeakref_GetObject(entry->ref) == entry->self;
+    for (const auto& entry : live().optimizers) l.wanted += PyWeakref_GetObject(entry->ref) == entry->self;
     l.wanted = std::clamp<std::size_t>(l.wanted, 1, kMaxOfRound);
   }
   return l.wanted > 0;

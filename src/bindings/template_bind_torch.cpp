@@ -168,7 +168,7 @@ std::string bind_template(const OptimizerEntry& entry) {
   std::vector<const LossNote*> losses;
   if (!open_window(&window)) return "nothing is kept of where this step began";
   if (live().depth > 0) return "this step is taken inside backward";
-  if (entry.touched != 0 && entry.touched <= window.loss) return "another optimizer has stepped since this window began";
+  // Gradients that another optimizer's backward left to this one are on no tape of it: where they were not dropped, the bits are others.
   if (!losses_since(window.loss, &losses) || losses.size() != t.losses)
     return "it has " + std::to_string(t.losses) + " losses, this step " + std::to_string(losses.size());
   const std::vector<const LoaderEvent*> batches = loader_log().batches_since(window.batches);

@@ -81,13 +81,11 @@ std::string fill(const OptimizerEntry& entry, std::uint64_t since, Template* t) 
   std::vector<const LossNote*> losses;
   if (!open_window(&window) || window.loss != since) return "nothing is kept of where it began";
   if (live().depth > 0) return "it was taken inside backward";
-  if (entry.touched != 0 && entry.touched <= since) return "another optimizer stepped within it";
   if (!losses_since(since, &losses) || losses.empty()) return "it has no loss of its own";
   bool any = false;
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
     if (const at::Tensor* grad = gradient_of(p)) any |= recorder.add_outcome("gradient", std::to_string(index), *grad, false);
   });
-  if (!any) return "its gradients were made by what is not recorded";
   for (const at::Tensor& buffer : window.buffers->watched()) {
     if (!recorder.add_outcome("buffer", std::to_string(t->buffers.size()), buffer, false)) continue;
     t->buffers.emplace_back(buffer.getIntrusivePtr());
@@ -101,6 +99,7 @@ std::string fill(const OptimizerEntry& entry, std::uint64_t since, Template* t) 
   t->losses = losses.size();
   t->raw = recorder.take_template([&](const c10::StorageImpl& memory) { return anew.contains(&memory); }, &t->inputs);
   if (!t->raw.gaps.empty()) return t->raw.gaps.front();
+  if (!any) return "its gradients were made by what is not recorded";
   for (const auto& [key, value] : t->raw.settings) {
     if (key == "collectives") return "other ranks gave it values";
   }
