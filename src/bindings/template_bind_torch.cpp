@@ -169,8 +169,12 @@ std::string bind_template(const OptimizerEntry& entry) {
   if (!open_window(&window)) return "nothing is kept of where this step began";
   if (live().depth > 0) return "this step is taken inside backward";
   // Gradients that another optimizer's backward left to this one are on no tape of it: where they were not dropped, the bits are others.
-  if (!losses_since(window.loss, &losses) || losses.size() != t.losses)
-    return "it has " + std::to_string(t.losses) + " losses, this step " + std::to_string(losses.size());
+  if (!losses_since(window.loss, &losses)) return "this step has a loss that was made by a closure";
+  if (losses.size() != t.losses.size())
+    return "it has " + std::to_string(t.losses.size()) + " losses, this step " + std::to_string(losses.size());
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    if (losses[i]->bad && graph_of_loss(losses[i]->serial) != t.losses[i]) return "this step's loss was computed by other operations";
+  }
   const std::vector<const LoaderEvent*> batches = loader_log().batches_since(window.batches);
 
   capture::Tape* const tape = put_tape_in_hand(capture::link(t.raw));

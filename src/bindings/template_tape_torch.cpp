@@ -1,12 +1,16 @@
 #include "bindings/template_tape_torch.h"
 
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "base/checksum.h"
 #include "bindings/loader_torch.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/shared_torch.h"
@@ -28,6 +32,41 @@ constexpr std::size_t kMaxTemplates = 8;  // one for each optimizer
 std::map<std::uint32_t, Template>& templates() {  // by ordinal of the optimizer
   static auto* const all = new std::map<std::uint32_t, Template>();
   return *all;
+}
+
+struct Graph {
+  std::uint64_t serial = 0, shape = 0;
+};
+
+std::deque<Graph>& graphs() {  // of the last losses, in order
+  static auto* const last = new std::deque<Graph>();
+  return *last;
+}
+
+// The names of the nodes below a tensor and how they hang together, in one number. Never 0.
+std::uint64_t shape_of(const at::Tensor& root) {
+  constexpr std::size_t kMaxNodes = 1'000'000;
+  std::unordered_map<const torch::autograd::Node*, std::uint64_t> numbers;
+  std::vector<const torch::autograd::Node*> todo;
+  std::uint64_t shape = 1;
+  const auto mix = [&](std::uint64_t value) { shape = base::checksum(&value, sizeof value, shape) | 1; };
+  const auto meet = [&](const torch::autograd::Node* node) {
+    const auto [it, is_new] = numbers.try_emplace(node, numbers.size());
+    if (is_new) todo.push_back(node);
+    mix(it->second);
+  };
+  if (const auto fn = root.grad_fn()) meet(fn.get());
+  while (!todo.empty() && numbers.size() < kMaxNodes) {
+    const auto* node = todo.back();
+    todo.pop_back();
+    const std::string name = node->name();
+    mix(base::checksum(name.data(), name.size(), 1));
+    for (const auto& edge : node->next_edges()) {
+      if (edge.function) meet(edge.function.get());
+      else mix(~std::uint64_t{0});
+    }
+  }
+  return shape;
 }
 
 // Of the recording under way.
@@ -96,7 +135,7 @@ std::string fill(const OptimizerEntry& entry, std::uint64_t since, Template* t) 
   find_stands(window, batches, &t->stands);
   t->noted = std::move(noted_now());
   t->batches = batches.size();
-  t->losses = losses.size();
+  for (const LossNote* loss : losses) t->losses.push_back(graph_of_loss(loss->serial));
   t->raw = recorder.take_template([&](const c10::StorageImpl& memory) { return anew.contains(&memory); }, &t->inputs);
   if (!t->raw.gaps.empty()) return t->raw.gaps.front();
   if (!any) return "its gradients were made by what is not recorded";
@@ -104,7 +143,7 @@ std::string fill(const OptimizerEntry& entry, std::uint64_t since, Template* t) 
     if (key == "collectives") return "other ranks gave it values";
   }
   const auto told = std::count_if(t->raw.outcomes.begin(), t->raw.outcomes.end(), [](const auto& o) { return o.kind == "loss"; });
-  if (static_cast<std::size_t>(told) != t->losses) return "its loss was made by what is not recorded";
+  if (static_cast<std::size_t>(told) != t->losses.size()) return "its loss was made by what is not recorded";
   t->trace = observe::Tracer::get().take_trace();
   return t->trace.truncated ? "it has too many operations" : "";
 }
@@ -132,6 +171,18 @@ bool losses_since(std::uint64_t serial, std::vector<const LossNote*>* losses) {
 const Template* template_of(std::uint32_t ordinal) noexcept {
   const auto found = templates().find(ordinal);
   return found == templates().end() ? nullptr : &found->second;
+}
+
+std::uint64_t graph_of_loss(std::uint64_t serial) noexcept {
+  const auto found = std::find_if(graphs().begin(), graphs().end(), [&](const Graph& g) { return g.serial == serial; });
+  return found == graphs().end() ? 0 : found->shape;
+}
+
+void template_loss_given(std::uint64_t serial, const at::Tensor& root, bool is_bad) {
+  constexpr std::size_t kMaxGraphs = 1024;
+  if (!tape_records_template() && !(is_bad && !templates().empty())) return;
+  graphs().push_back({serial, shape_of(root)});
+  if (graphs().size() > kMaxGraphs) graphs().pop_front();
 }
 
 void template_begins() { noted_now().clear(); }
@@ -184,6 +235,15 @@ void define_template_tape(pybind11::module_& m) {
   m.def("template_bind", [](py::handle optimizer) -> std::string {
     const OptimizerEntry* entry = find_entry(optimizer.ptr());
     return entry == nullptr ? "no step of it was recorded yet" : bind_template(*entry);
+  });
+  // Of the values that the template keeps: how many bytes.
+  m.def("template_bytes", [](py::handle optimizer) {
+    const OptimizerEntry* entry = find_entry(optimizer.ptr());
+    const Template* const found = entry != nullptr ? template_of(entry->ordinal) : nullptr;
+    std::size_t size_bytes = 0;
+    if (found == nullptr) return size_bytes;
+    for (const capture::RawStorage& storage : found->raw.storages) size_bytes += storage.bytes.size();
+    return size_bytes;
   });
   m.def("template_step", [](py::handle optimizer) -> py::object {  // None: there is no template of it
     const OptimizerEntry* entry = find_entry(optimizer.ptr());

@@ -23,6 +23,9 @@ inline constexpr std::size_t kStart = static_cast<std::size_t>(-1);
 
 // A recording that may become a template begins, or begins anew.
 void template_begins();
+// A loss was handed over: by which operations it was computed is kept, where a template may be asked for it. Where all is NaN, its bits
+// and those of the gradients prove little.
+void template_loss_given(std::uint64_t serial, const at::Tensor& root, bool is_bad);
 // A loader has given a batch for training, and the generators are as they were right after.
 void template_batch_given();
 // The step of `entry` is about to be applied: what was recorded is its template from here on, in place of the one before, and the
@@ -69,7 +72,8 @@ struct Template {
   std::map<std::size_t, std::size_t> noted;  // entries of generators, by number: the batch after which they stood so
   std::vector<Stand> stands;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> buffers;  // by the number that outcomes name
-  std::size_t batches = 0, losses = 0;
+  std::size_t batches = 0;
+  std::vector<std::uint64_t> losses;  // the graph of each
 };
 
 // Of the optimizer with that ordinal; null: there is none.
@@ -79,6 +83,8 @@ const Template* template_of(std::uint32_t ordinal) noexcept;
 std::vector<at::Tensor> tensors_in(PyObject* batch);
 // The losses of the window that is open, after that serial; false where one is not that of a plain step.
 bool losses_since(std::uint64_t serial, std::vector<const LossNote*>* losses);
+// By which operations that loss was computed, told by their graph; 0: not known.
+std::uint64_t graph_of_loss(std::uint64_t serial) noexcept;
 // Puts the template of this optimizer in the place of the step that it is about to take: "" or why not. Until the findings are
 // there, what is named, and what the step came to, is told of that tape.
 std::string bind_template(const OptimizerEntry& entry);

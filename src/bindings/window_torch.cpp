@@ -18,6 +18,7 @@
 #include "bindings/stack_torch.h"
 #include "bindings/stream_cuda_torch.h"
 #include "bindings/tape_level_torch.h"
+#include "bindings/template_tape_torch.h"
 #include "bindings/units_torch.h"
 #include "bindings/verdict_torch.h"
 #include "bindings/written_torch.h"
@@ -135,6 +136,7 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
   if (note.in_closure || is_elsewhere(note)) return;
   if (observe::TapeRecorder::get().on()) observe::TapeRecorder::get().add_outcome("loss", "loss", root);
   // While armed, the loss is a sink at the time it is handed over.
+  template_loss_given(note.serial, root, note.bad);
   if ((note.bad || tape_records_template()) && observe::Tracer::get().on()) {
     observe::Tracer::get().add_sink("loss", "loss", *root.unsafeGetTensorImpl(), 0);
   }

@@ -120,6 +120,8 @@ class SeeAgain : public PlayObserver {
         record::Op& from = seen.ops[theirs];
         take_over(to.inputs, from.inputs);
         take_over(to.outputs, from.outputs);
+        // Numbers that a kernel read off its tensors are others where the tape is played on other values.
+        if (to.scalars.size() == from.scalars.size()) to.scalars = std::move(from.scalars);
         to.captured = from.captured;
         if (from.captured) moved[theirs] = *found;
       }

@@ -1,0 +1,85 @@
+"""What the tests of --tape-every share: a training with one bad sample, and what is said of it."""
+
+import json
+import pathlib
+import subprocess
+
+from finitude import _native
+
+PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
+EVERY = ("--tape-every", "16")  # the second step, then the 18th
+
+# Eight rows to a batch; what makes a step bad is in one sample.
+LOADER = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+torch.manual_seed(1)
+class Rows(Dataset):
+    def __len__(self): return 48
+    def __getitem__(self, i):
+        x = torch.full((6,), 0.5) + i
+        return (x * 0 if i == 33 else x), torch.tensor([float(i % 2)])
+model = MODEL
+optimizer = OPTIMIZER
+loader = DataLoader(Rows(), batch_size=8, num_workers=WORKERS, shuffle=SHUFFLE)
+for epoch in range(EPOCHS):
+    for i, (x, y) in enumerate(loader):
+        optimizer.zero_grad()
+        loss = ((model(torch.log(x)) - y) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        print(epoch, i, float(loss))
+"""
+MODELS = {
+    "plain": "nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))",
+    "dropout": "nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.4), nn.Linear(8, 1))",
+    "statistics": "nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))",
+    "wide": "nn.Sequential(nn.Linear(6, 900), nn.Dropout(0.1), nn.Linear(900, 900), nn.BatchNorm1d(900), nn.Linear(900, 1))",
+}
+OPTIMIZERS = {
+    "sgd": "torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)",
+    "adam": "torch.optim.AdamW(model.parameters(), lr=0.01)",
+}
+
+
+def script(model="plain", optimizer="sgd", workers=0, shuffle=False, epochs=1):
+    return LOADER.replace("MODEL", MODELS[model]).replace("OPTIMIZER", OPTIMIZERS[optimizer]).replace("WORKERS", str(workers)) \
+        .replace("SHUFFLE", str(shuffle)).replace("EPOCHS", str(epochs))
+
+
+def by_template(got, step, recorded=1):
+    """The alarm of that step is explained by the one that was recorded."""
+    alarm = got.the_alarm()
+    assert (alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"]) == ("tape", "persistent", True), got.told()
+    assert f"the operators of step {recorded}, recorded as it ran (--tape-every" in alarm["rerun_text"], alarm["rerun_text"]
+    assert alarm["step"] == step
+    return alarm
+
+
+def passed_over(got, why):
+    """The template was tried, and the step explained in another way."""
+    alarm = got.the_alarm()
+    assert alarm["rerun_by"] != "tape" and alarm["births"], got.told()
+    assert "tape of step " in alarm["rerun_text"] and why in alarm["rerun_text"], alarm["rerun_text"]
+    return alarm
+
+
+def same_birth(got, gate):
+    told, was = got.the_alarm(), gate.the_alarm()
+    assert told["rerun_by"] == "tape" and was["rerun_by"] in ("rewind", "restart"), got.told()
+    assert told["births"] == was["births"]
+    assert told["cause"]["class"] == was["cause"]["class"] and told["sink"] == was["sink"] and told["loss"] == was["loss"]
+    assert told.get("gradients") == was.get("gradients") and told["path"] == was["path"]
+    assert (told["fix"] or {}).get("text") == (was["fix"] or {}).get("text")
+
+
+def replayed(got):
+    """The capsule is of the bad step: it comes out with the same bits, without Python."""
+    alarm = got.the_alarm()
+    assert alarm["capsule"], got.told()
+    folder = got.folder / alarm["capsule"]
+    assert json.loads((folder / "capsule.json").read_text())["replay"] == "identical"
+    done = subprocess.run([PLAYER, folder], capture_output=True, text=True, timeout=120, env={"PATH": "/nowhere"})
+    assert done.returncode == 0 and done.stdout.startswith("identical"), done.stdout + done.stderr
+    return json.loads((folder / "capsule.json").read_text())
