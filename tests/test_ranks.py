@@ -216,6 +216,13 @@ def test_what_was_recorded_as_the_step_happened_explains_it_on_each_rank(tmp_pat
     assert "running the program again" not in got.err and got.err.count("born in") == 1
 
 
+def test_with_templates_several_ranks_still_run_the_step_again_together(tmp_path):
+    got = torchrun(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--tape-every", "2")
+    first, second = got.alarms
+    assert (first["rank"], first["rerun_by"], second["rank"], second["rerun_by"]) == (1, "rewind", 0, "rewind"), got.told()
+    assert all("together" in a["rerun_text"] and "tape" not in a["rerun_text"] for a in got.alarms), [a["rerun_text"] for a in got.alarms]
+
+
 def test_a_step_that_only_one_rank_may_see_is_not_left_out_there_alone(tmp_path):
     """No DistributedDataParallel: the gradients are each rank's own."""
     text = ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN").replace(

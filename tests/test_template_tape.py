@@ -94,6 +94,29 @@ def test_checkpoints_that_put_generators_back(tmp_path):
     replayed(got)
 
 
+CLOSURE = LOADER.replace("""\
+        optimizer.zero_grad()
+        loss = ((model(torch.log(x)) - y) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+""", """\
+        def closure():
+            optimizer.zero_grad()
+            loss = ((model(torch.log(x)) - y) ** 2).mean()
+            loss.backward()
+            return loss
+        loss = optimizer.step(closure)
+""")
+
+
+@pytest.mark.parametrize(("optimizer", "way"), [("SGD(model.parameters(), lr=0.01)", "tape"), ("LBFGS(model.parameters(), max_iter=3)", "closure")])
+def test_closures(tmp_path, optimizer, way):
+    text = CLOSURE.replace("MODEL", MODELS["plain"]).replace("OPTIMIZER", f"torch.optim.{optimizer}").replace("WORKERS", "0") \
+        .replace("SHUFFLE", "False").replace("EPOCHS", "1")
+    alarm = helpers.run(tmp_path, text, *EVERY).the_alarm()
+    assert (alarm["rerun_by"], alarm["births"][0]["op"], alarm["step"]) == (way, "aten::log", 4), alarm["rerun_text"]
+
+
 # Its forward is finite; x is what it was, and the generator is the program's own.
 BACKWARD = """
 import torch
