@@ -90,7 +90,7 @@ void put_generators(const Template& t, const OpenWindow& window, const std::vect
       stand.batch = noted->second;
     } else if (n != 0) {
       const auto found = std::find_if(t.stands.begin(), t.stands.end(), [&](const Stand& s) {
-        return (s.own < 0) == (entry.number == 0) && s.state == entry.bytes;
+        return (s.of == nullptr) == (entry.number == 0) && s.state == entry.bytes;
       });
       if (found == t.stands.end()) {
         if (entry.number == 0) unknown.push_back(i);
@@ -99,8 +99,9 @@ void put_generators(const Template& t, const OpenWindow& window, const std::vect
       stand = *found;
     }
     const RngState& state = stand.batch == kStart ? *window.rng : *batches[stand.batch]->after;
-    if (stand.own >= static_cast<std::ptrdiff_t>(state.own.size())) continue;
-    std::string bytes = tape_state(stand.own < 0 ? state.torch_cpu : state.own[static_cast<std::size_t>(stand.own)]);
+    const auto own = std::find_if(state.own.begin(), state.own.end(), [&](const TorchRng& one) { return one.of == stand.of; });
+    if (stand.of != nullptr && own == state.own.end()) continue;
+    std::string bytes = tape_state(stand.of == nullptr ? state.torch_cpu : *own);
     if (!bytes.empty()) states.emplace_back(i, std::move(bytes));
   }
   std::vector<replay::Restored> restored;

@@ -106,8 +106,8 @@ void find_pieces(const std::vector<const LoaderEvent*>& batches, Template* t, st
 
 void find_stands(const OpenWindow& window, const std::vector<const LoaderEvent*>& batches, std::vector<Stand>* stands) {
   const auto add = [&](const RngState& state, std::size_t batch) {
-    stands->push_back({batch, -1, tape_state(state.torch_cpu)});
-    for (std::size_t i = 0; i < state.own.size(); ++i) stands->push_back({batch, static_cast<std::ptrdiff_t>(i), tape_state(state.own[i])});
+    stands->push_back({batch, nullptr, tape_state(state.torch_cpu)});
+    for (const TorchRng& own : state.own) stands->push_back({batch, own.of, tape_state(own)});
   };
   for (std::size_t i = batches.size(); i-- > 0;) add(*batches[i]->after, i);
   add(*window.rng, kStart);

@@ -57,7 +57,7 @@ struct BatchPiece {
 // Where a generator stood.
 struct Stand {
   std::size_t batch = kStart;  // right after that batch was given; kStart: where the window began
-  std::ptrdiff_t own = -1;     // one of the program's own, as watched; -1: the default one
+  const void* of = nullptr;    // one of the program's own, by its address; null: the default one
   std::string state;
 };
 
