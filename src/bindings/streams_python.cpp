@@ -19,7 +19,7 @@ struct Stream {
   bool has_gauss;
 };
 
-std::vector<Stream>& streams() {
+std::vector<Stream>& own_streams() {
   static auto* list = new std::vector<Stream>();
   return *list;
 }
@@ -95,14 +95,14 @@ bool watch_streams(PyObject* list) {
     good = read_one(PyList_GET_ITEM(list, i), &one);
     if (good) found.push_back(std::move(one));
   }
-  if (good) streams().swap(found);
+  if (good) own_streams().swap(found);
   let_go(&found);
   return good;
 }
 
 void take_streams(std::vector<StreamState>* states) noexcept {
   try {
-    const std::vector<Stream>& all = streams();
+    const std::vector<Stream>& all = own_streams();
     states->resize(all.size());
     for (std::size_t i = 0; i < all.size(); ++i) {
       StreamState& state = (*states)[i];
@@ -121,7 +121,7 @@ void take_streams(std::vector<StreamState>* states) noexcept {
 }
 
 void restore_streams(const std::vector<StreamState>& states) noexcept {
-  for (const Stream& stream : streams()) {
+  for (const Stream& stream : own_streams()) {
     for (const StreamState& state : states) {
       if (state.of != stream.of || state.bytes.size() != stream.size_bytes) continue;
       std::size_t at = 0;
