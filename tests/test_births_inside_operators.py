@@ -26,6 +26,15 @@ def test_a_number_of_the_program_has_no_say_in_the_dtype_of_a_trial(tmp_path, lo
     assert alarm["cause"]["class"] == "overflow" and alarm["cause"]["confidence"] != "possible", got.told()
 
 
+@pytest.mark.parametrize("factor", ["total * share", "total + share", "share - total", "total / share"])
+def test_a_number_that_python_made_nan_is_data(tmp_path, factor):
+    """As a mean of nothing is, or a metric that is not there yet."""
+    got = helpers.run(tmp_path, SCALED.replace("if i == 3: total = total + 1e37", "share = float('nan') if i == 3 else 0.5").format(loss=factor))
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["births"][0]["source"]) == (3, f"loss = {factor}"), got.told()
+    assert alarm["cause"]["class"] == "bad-data" and "a number that is NaN already" in alarm["cause"]["text"], got.told()
+
+
 POOLED = """
 import torch
 torch.manual_seed(0)

@@ -273,6 +273,20 @@ TEST(BadData, NanLabelsInTheLossAndTheirAbsence) {
   }
 }
 
+// loss = loss * weight, where Python computed the weight
+TEST(BadData, NumberOfTheScriptThatIsNan) {
+  for (const double number : {kNaN, 2.0, kInf}) {
+    B b;
+    const auto other = b.tensor({number}, DType::kFloat64, Origin::kConstant);
+    b.born(b.op("aten::mul", {{"self", b.tensor({1, 0})}, {"other", other}}, {b.tensor({kNaN, kNaN})}));
+    EXPECT_EQ(b.speaks("bad-data"), std::isnan(number)) << number;
+    if (std::isnan(number)) {
+      EXPECT_EQ(b.explained().cause_class, "bad-data");
+      EXPECT_NE(b.explained().text.find("a number that is NaN already (other)"), std::string::npos) << b.explained().text;
+    }
+  }
+}
+
 // pad = full(nan); h = addmm(bias, pad, w)
 TEST(BadData, NanThatTheProgramWroteAsPadding) {
   for (const double mark : {kNaN, -kInf}) {

@@ -20,15 +20,30 @@ std::string called(const record::Trace& trace, record::StorageId storage) {
   return trace.storages[storage].name;
 }
 
-// The birth's own op read a bad value that the loader handed over.
-const record::TensorUse* read_from_batch(const Scene& s, record::StorageId& storage) {
+// The birth's own op read a bad value that came from there, and from no operation of the step.
+const record::TensorUse* read_from(record::Origin wanted, const Scene& s, record::StorageId& storage) {
   if (!s.op) return nullptr;
   const auto* bad = bad_input(*s.op);
   if (!bad) return nullptr;
   const BadOrigin origin = bad_origin(s.trace, s.birth.op, *bad);
   if (origin.op != record::kNone || origin.storage >= s.trace.storages.size()) return nullptr;
   storage = origin.storage;
-  return s.trace.storages[storage].origin == record::Origin::kBatch ? bad : nullptr;
+  return s.trace.storages[storage].origin == wanted ? bad : nullptr;
+}
+
+// A number of the script's that is NaN goes into the step here: `loss * weight`, with a weight that Python computed. (An infinite one
+// may be meant, and what becomes of it has rules of its own.)
+std::optional<Finding> of_a_number(const Scene& s) {
+  record::StorageId storage = record::kNone;
+  const record::TensorUse* bad = read_from(record::Origin::kConstant, s, storage);
+  if (bad == nullptr || bad->health.nan == 0) return std::nullopt;
+  Finding result = finding(s, "bad-data", kScoreOneMeaning - 10,
+                           s.op->name + " is given a number that is NaN already" + (bad->arg.empty() ? "" : " (" + bad->arg + ")") +
+                               ": it was computed before, in Python or numpy, where no operation is seen",
+                           "look where that number comes from (a mean of nothing, 0/0, a metric that is not there yet), and leave it "
+                           "out until it is finite");
+  conclude(result, true);
+  return result;
 }
 
 // The op that took in NaN which the program had written as a number, the birth: padding, a mark for what is missing. A NaN is
@@ -68,9 +83,10 @@ class BadData : public Rule {
   std::optional<Finding> judge(const Evidence& evidence) const override {
     const Scene s(evidence);
     record::StorageId storage = s.birth.storage;
-    const record::TensorUse* bad = read_from_batch(s, storage);
+    const record::TensorUse* bad = read_from(record::Origin::kBatch, s, storage);
     const bool data = s.birth.kind == "data";
     if (std::optional<Finding> mark = of_a_mark(s)) return mark;
+    if (std::optional<Finding> number = of_a_number(s)) return number;
     if (!data && !bad) return std::nullopt;
     std::string text,
         fix = "filter or fill such values when the batch is made; masking after arithmetic is too late";
