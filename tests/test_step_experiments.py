@@ -163,6 +163,8 @@ SOONER = ("softmax_backward_data", "scaled_dot_product_flash_attention_for_cpu")
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_is_held_against_plain_operations(tmp_path, name):
+    if name == "fused_rms_norm" and not hasattr(torch.ops.aten, "_fused_rms_norm"):
+        pytest.skip("this torch does not have the operator")
     _, _, experiments, result = cause_of(tmp_path, KERNELS[name])
     one, = told(experiments, f"{name} by plain operations") or [None]
     expected = ["finite: the Inf comes of how its kernel computes it"] if name in SOONER else ["still NaN", "still Inf", "still -Inf", "NaN where it made -Inf"]

@@ -71,6 +71,8 @@ def try_pair(python, version, torch, folder):
     stubs = folder / "stubs"
     shutil.rmtree(stubs, ignore_errors=True)
     made = stub_libraries.make_stubs(torch_folder, stubs)
+    for library in made:  # where torch's own libraries look too: programs of the tests are started without LD_LIBRARY_PATH
+        shutil.copy(stubs / library, torch_folder / "lib" / library)
     print(f"    stand-ins for {len(made)} CUDA libraries", flush=True)
 
     paths = f"{stubs}:{os.environ['LD_LIBRARY_PATH']}" if os.environ.get("LD_LIBRARY_PATH") else str(stubs)

@@ -37,8 +37,14 @@ struct Memory final : c10::Allocator {
 Memory memory;
 REGISTER_ALLOCATOR(kType, &memory);
 
-struct Guard final : c10::impl::NoOpDeviceGuardImpl<kType> {
+// Not torch's NoOpDeviceGuardImpl, which is final in torch 2.7.
+struct Guard final : c10::impl::DeviceGuardImplInterface {
   static c10::Device zero() { return {kType, 0}; }
+  c10::DeviceType type() const override { return kType; }
+  void setDevice(c10::Device) const override {}
+  void uncheckedSetDevice(c10::Device) const noexcept override {}
+  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  c10::Stream getDefaultStream(c10::Device) const override { return c10::Stream(c10::Stream::DEFAULT, zero()); }
   c10::Device exchangeDevice(c10::Device) const override { return zero(); }
   c10::Device getDevice() const override { return zero(); }
   c10::Stream getStream(c10::Device) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, zero()); }
