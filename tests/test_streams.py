@@ -1,11 +1,14 @@
 """Random numbers of the program's own: drawn again as they were drawn, or the second run is none."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch  # noqa: F401  its libraries
 from finitude import _native  # noqa: F401
-from helpers import run
+from helpers import run, write_script
 
 pytestmark = pytest.mark.fast
 
@@ -96,4 +99,9 @@ def test_a_run_on_other_data_is_not_the_same_step(tmp_path, what, text):
     got = run(tmp_path, text, "--on-alarm", "skip")  # all gradients are NaN, in both runs
     assert f"rewind did not reproduce the step: {what}" in got.alarms[0]["rerun_text"], json.dumps(got.alarms[0], indent=1)
     assert got.alarms[0]["rerun_by"] == "restart" and got.alarms[0]["rerun_verified"] == ("urandom" not in text), got.alarms[0]["rerun_text"]
+    watched = text.rsplit("main()", 1)[0] + "import finitude\nwith finitude.watch(on_alarm='skip', report='w.json'): main()\n"
+    subprocess.run([sys.executable, write_script(tmp_path, watched)], cwd=tmp_path, check=True, capture_output=True,
+                   env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
+    alone = json.loads((tmp_path / "w.json").read_text())["alarms"][0]  # which cannot be started again
+    assert (alone["rerun_by"], alone["rerun_verified"]) == ("rewind", False) and f"it failed again, but {what}" in alone["rerun_text"], alone
     assert ("it failed again, on other data (x, y, p)" in got.alarms[0]["rerun_text"]) == ("urandom" in text)

@@ -6,6 +6,7 @@ import sys
 
 PYTHON_RANGE = ((3, 10), (3, 13))
 TORCH_RANGE = ((2, 7), (2, 13))
+ONLY_COMPILED = "it fails only when compiled, or with the random numbers that compiled code draws"
 
 
 def torch_version(text):

@@ -14,7 +14,6 @@ from .errors import NonFiniteError, Reached
 from .files import HeldFiles
 from .heap import Ledger
 from .quiet import Quiet
-from .rewind import ONLY_COMPILED
 
 
 def leave_at(session, optimizer):
@@ -174,7 +173,7 @@ class _SecondRun:
         text = f"{', '.join(sorted(names))} called again in place{times}" + (", eagerly instead of compiled" if self.eager else "")
         alarm["rerun_by"], alarm["rerun_verified"] = "closure", self.same
         if not self.same and not failed_again:
-            alarm["rerun"], alarm["rerun_text"] = "order-dependent", f"{text}; the step came out finite: {ONLY_COMPILED}"
+            alarm["rerun"], alarm["rerun_text"] = "order-dependent", f"{text}; the step came out finite: {compat.ONLY_COMPILED}"
             return
         findings.apply(alarm, findings.analyse(self.session, self.optimizer, sinks))
         self.session.recorded = self.error is None

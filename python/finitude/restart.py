@@ -9,10 +9,14 @@ import torch
 from . import _native, again, begun, capsule, compat, findings, intake, ranks, second
 from . import sinks as sinks_of
 from .report import safe
-from .rewind import ONLY_COMPILED
 
 ENVIRONMENT = "FINITUDE_RESTART"
 TOGETHER = "one rank alone cannot run a step again that exchanges values with others; with --level trace every step is recorded"
+
+
+def is_possible(session):
+    """Could the program be started again from here? Not where it was not `finitude run`, nor alone as one of several ranks."""
+    return session.start is not None and session.start.command is not None and not ranks.several()
 
 
 def run(session, alarm, expected, where="window", hand=None):
@@ -258,7 +262,7 @@ class Target:
             verdict = "persistent" if self.order["compiled"] else "order-dependent"
             text = f"{way}; it failed again, with other bits"
         elif self.order["compiled"]:
-            verdict, text = "order-dependent", f"{way}; the step came out finite: {ONLY_COMPILED}"
+            verdict, text = "order-dependent", f"{way}; the step came out finite: {compat.ONLY_COMPILED}"
         else:
             verdict, text = "transient", f"{way}; the step came out finite"
         told = session.report.not_watched[:]

@@ -8,15 +8,12 @@ import sys
 
 import torch
 
-from . import _native, capsule, compat, discover, findings, readers, streams
+from . import _native, capsule, compat, discover, findings, readers, restart, streams
 from . import sinks as sinks_of
 from .files import HeldFiles, written_twice
 from .heap import Ledger
 from .quiet import Quiet
 from .shared import Gradients
-
-ONLY_COMPILED = "it fails only when compiled, or with the random numbers that compiled code draws"
-
 
 COPIES_MB = 128       # where no --undo-mb is given, copies for the jump take no more than this,
 COPIES_SHARE = 0.01   # nor more than this of the time
@@ -127,6 +124,14 @@ def _is_same(found, expected, later):
     return found == expected
 
 
+def _other_data(pending):
+    """Where all values are NaN the bits prove little: a run on other data has drawn other numbers, or has other values in its names."""
+    if pending["drawn"] != streams.sums():
+        return "other random numbers were drawn"
+    other = findings.other_values(pending["named"])
+    return f"{', '.join(other[:3])} came out with other values" if other else ""
+
+
 def end(session, optimizer, pending):
     """The second run reached `step` again. True if it did what the first did, and the alarm now tells why.
     "again": it did not, and another way is being tried."""
@@ -147,11 +152,9 @@ def end(session, optimizer, pending):
         why = "another optimizer stepped first"
     if why is None and not same and not eager:
         why = "loss or gradients came out with other bits"
-    # Where all values are NaN the bits prove little; a run on other data has drawn other numbers.
-    if why is None and not eager and pending["drawn"] != streams.sums():
-        why = "other random numbers were drawn"
-    if why is None and not eager and (other := findings.other_values(pending["named"])):
-        why = f"{', '.join(other[:3])} came out with other values"
+    other = _other_data(pending) if why is None and not eager else ""
+    if other and pending["vote"] is None and restart.is_possible(session):
+        why = other
     if why is None and (ruined := pending["ledger"].ruined()):
         why = f"the step writes {', '.join(ruined[:3])} in place, and its first run had left it non-finite"
     lost = pending["ledger"].put_back()
@@ -174,14 +177,14 @@ def end(session, optimizer, pending):
         _trace_on_as_before(session)
         return False
     passed_over = alarm["rerun_text"]
-    alarm["rerun_by"], alarm["rerun_verified"] = pending["way"], same
+    alarm["rerun_by"], alarm["rerun_verified"] = pending["way"], same and not other
     together = "on all ranks together " if pending["vote"] is not None else ""
     back = f"rewound over the step of {pending['over']}, which was undone and taken again, " if pending["over"] else \
         "rewound to where another optimizer stepped last " if pending["way"] == "jump" else "rewound "
     alarm["rerun_text"] = back + together + "and run again in place" + (", eagerly instead of compiled" if eager else "") + written_twice(twice)
     if not same and not failed_again:
         alarm["rerun"] = "order-dependent"
-        alarm["rerun_text"] += f"; the step came out finite: {ONLY_COMPILED}"
+        alarm["rerun_text"] += f"; the step came out finite: {compat.ONLY_COMPILED}"
         _native.trace_clear()
         _native.tape_clear()
         _trace_on_as_before(session)
@@ -193,7 +196,8 @@ def end(session, optimizer, pending):
     findings.apply(alarm, findings.analyse(session, optimizer, sinks))
     _trace_on_as_before(session)
     alarm["rerun"] = "persistent"
-    alarm["rerun_text"] += "; loss and gradients came out with the same bits" if same else "; it failed again, with other bits"
+    alarm["rerun_text"] += f"; it failed again, but {other}" if other else \
+        "; loss and gradients came out with the same bits" if same else "; it failed again, with other bits"
     session.recorded = True
     if passed_over:
         alarm["rerun_text"] += f" ({passed_over})"

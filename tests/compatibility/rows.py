@@ -52,7 +52,7 @@ LOOPS = [
     Row("two optimizers share parameters", "shared_parameters", "step 5, loss", way="jump"),
     Row("contrastive pair: one backward, two optimizers, two schedulers", "contrastive", "step 5, loss", way="jump"),
     Row("LBFGS", "lbfgs", "step 4, loss", way="closure"),
-    Row("PPO, epochs of mini-batches", "ppo", "step 16, loss"),
+    Row("PPO, epochs of mini-batches", "ppo", "step 16, loss", way="restart"),  # the environment goes on in the second run
     Row("REINFORCE, episodes of any length", "reinforce", "step 6, loss"),
     Row("meta-learning, inner loop with `create_graph`", "meta_learning", "step 4, loss"),
     Row("`torch.func`: `vmap(grad(...))`, gradients set by hand", "torch_func", "step 5, gradient"),
@@ -65,7 +65,7 @@ LOOPS = [
     Row("activation checkpointing, both sorts", "checkpointing", "step 5, loss"),
     Row("float16 autocast, `GradScaler`, `unscale_`, `StepLR`", "mixed_precision", "step 5, loss"),
     Row("`AveragedModel`, `OneCycleLR`, `update_bn`", "averaged_model", "step 6, loss"),
-    Row("hand-written EMA, target network, `ReduceLROnPlateau`", "averages_by_hand", "step 6, loss"),
+    Row("hand-written EMA, target network, `ReduceLROnPlateau`", "averages_by_hand", "step 6, loss", way="restart"),  # written in place
     Row("an optimizer of the author's own, sparse gradients", "own_optimizer", "step 6, loss"),
     Row("`torch.compile`", "compiled", "step 5, loss"),
     Row("a bad gradient, the loss finite", "gradient_only", "step 5, gradient"),
