@@ -237,7 +237,7 @@ def test_two_runs_that_differ(tmp_path):
     body = """
         import os
         for _ in range(3):
-            (F.cross_entropy(model(x), y) * (1 + int.from_bytes(os.urandom(4)) * 1e-12)).backward()
+            (F.cross_entropy(model(x), y) * (1 + int.from_bytes(os.urandom(4), "big") * 1e-12)).backward()
             opt.step()
         """
     _, document, _ = examine(tmp_path, TRAINING + textwrap.dedent(body), "--twice")
