@@ -248,7 +248,7 @@ def test_two_runs_that_differ(tmp_path):
 TWICE = {
     "the data": ("a batch (batch.0)", "x = x + torch.tensor(list(os.urandom(16)))[:, None]\n"
                  "data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4)\n", "model(a)"),
-    "a layer": ("the output of 2 (Linear)", "data = [(x, y)] * 4\n", "model[2](model[1](model[0](a)) + int.from_bytes(os.urandom(1)))"),
+    "a layer": ("the output of 2 (Linear)", "data = [(x, y)] * 4\n", "model[2](model[1](model[0](a)) + int.from_bytes(os.urandom(1), \"big\"))"),
 }
 
 
