@@ -1,12 +1,5 @@
 """What the tests of --tape-every share: a training with one bad sample, and what is said of it."""
 
-import json
-import pathlib
-import subprocess
-
-from finitude import _native
-
-PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
 EVERY = ("--tape-every", "16")  # the second step, then the 18th
 
 # Eight rows to a batch; what makes a step bad is in one sample.
@@ -72,14 +65,3 @@ def same_birth(got, gate):
     assert told["cause"]["class"] == was["cause"]["class"] and told["sink"] == was["sink"] and told["loss"] == was["loss"]
     assert told.get("gradients") == was.get("gradients") and told["path"] == was["path"]
     assert (told["fix"] or {}).get("text") == (was["fix"] or {}).get("text")
-
-
-def replayed(got):
-    """The capsule is of the bad step: it comes out with the same bits, without Python."""
-    alarm = got.the_alarm()
-    assert alarm["capsule"], got.told()
-    folder = got.folder / alarm["capsule"]
-    assert json.loads((folder / "capsule.json").read_text())["replay"] == "identical"
-    done = subprocess.run([PLAYER, folder], capture_output=True, text=True, timeout=120, env={"PATH": "/nowhere"})
-    assert done.returncode == 0 and done.stdout.startswith("identical"), done.stdout + done.stderr
-    return json.loads((folder / "capsule.json").read_text())

@@ -1,14 +1,9 @@
 """--level tape: every step is recorded as it runs, and a bad one is explained without running the program's code again."""
 
-import json
-import pathlib
-import subprocess
-
 import helpers
 import pytest
-from finitude import _native
+from replayed_alone import replayed
 
-PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
 TAPE = ("--level", "tape")
 
 PLAIN = """
@@ -27,16 +22,6 @@ for i in range(6):
     optimizer.step()
     print("step", i)
 """
-
-
-def replayed(got):
-    """The capsule of the alarm comes out with the same bits, without Python."""
-    alarm = got.the_alarm()
-    assert alarm["capsule"], got.told()
-    folder = got.folder / alarm["capsule"]
-    assert json.loads((folder / "capsule.json").read_text())["replay"] == "identical"
-    done = subprocess.run([PLAYER, folder], capture_output=True, text=True, timeout=120, env={"PATH": "/nowhere"})
-    assert done.returncode == 0 and done.stdout.startswith("identical"), done.stdout + done.stderr
 
 
 def taped(got, op, source, step):

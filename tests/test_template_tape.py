@@ -2,7 +2,8 @@
 
 import helpers
 import pytest
-from template_runs import EVERY, LOADER, MODELS, OPTIMIZERS, by_template, replayed, same_birth, script
+from replayed_alone import replayed
+from template_runs import EVERY, LOADER, MODELS, OPTIMIZERS, by_template, same_birth, script
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

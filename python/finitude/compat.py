@@ -1,4 +1,4 @@
-"""Everything that differs between versions of Python and torch, in one place (C++: src/bindings/python_compat.h)."""
+"""Everything that differs between versions of Python and torch, in one place (C++: python_compat.h, python_bytecode.h of src/bindings)."""
 
 import functools
 import re

@@ -183,12 +183,14 @@ def is_users_class(kind):
 
 
 def names_of(frame):
-    """A copy of a frame's names, and none with the frame: there the interpreter would keep one, and all in it, before 3.13."""
-    names = frame.f_locals
-    found = dict(names)
-    if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        names.clear()
-    return found
+    """A copy of a frame's names. Those of a function are not asked for by f_locals: before 3.13 that fills the dict that locals() gave
+    the program, and all in it would live as long as the frame."""
+    return _native.function_names(frame) if is_function(frame) else dict(frame.f_locals)
+
+
+def is_function(frame):
+    """Not a module or a class body, whose names are in a dict of their own."""
+    return bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
 
 
 def is_library(filename):
@@ -219,7 +221,7 @@ def names(optimizer):
     if missing:
         wanted = {id(p) for p in missing}
         for frame in user_frames():
-            for name, value in list(frame.f_locals.items()):
+            for name, value in names_of(frame).items():
                 items = [(name, value)]
                 if type(value) in (list, tuple) and len(value) <= 1000:
                     items = [(f"{name}[{i}]", v) for i, v in enumerate(value)]

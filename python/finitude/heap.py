@@ -15,7 +15,7 @@ import torch
 
 from . import _native, notebook, one_way
 from ._places import is_library
-from .discover import is_users_class, names_of
+from .discover import is_function, is_users_class, names_of
 from .files import logger_classes
 
 MAX_OBJECTS, MAX_ELEMENTS = 20_000, 2_000_000
@@ -45,7 +45,7 @@ class Ledger:
         while frame is not None and not outermost:
             if not is_library(frame.f_code.co_filename):
                 self._globals(frame.f_globals, todo)
-                if frame.f_locals is frame.f_globals:
+                if not is_function(frame) and frame.f_locals is frame.f_globals:
                     outermost = frame.f_globals.get("__name__") == "__main__"  # what is around it runs the program, as a notebook does
                 else:
                     todo.extend((v, k) for k, v in names_of(frame).items())

@@ -31,7 +31,8 @@ def iterates_data():
         sources = [call]
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("enumerate", "zip"):
             sources = call.args
-        values = [frame.f_locals.get(s.id) for s in sources if isinstance(s, ast.Name)]
+        names = discover.names_of(frame)
+        values = [names.get(s.id) for s in sources if isinstance(s, ast.Name)]
         return len(values) == len(sources) > 0 and all(isinstance(v, (list, tuple, torch.Tensor)) for v in values)
     return False
 

@@ -5,6 +5,7 @@ import dis
 import types
 
 from ._places import is_library
+from .discover import is_function
 
 READS = ("LOAD_FAST", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE", "DELETE_")
 NO_WAY_ON = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE",
@@ -63,7 +64,7 @@ def will_read(frame, names):
         if not is_library(code.co_filename):
             for name in sorted(wanted & {*code.co_varnames, *code.co_cellvars, *code.co_freevars, *code.co_names}):
                 inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-                if frame.f_locals is frame.f_globals:
+                if not is_function(frame) and frame.f_locals is frame.f_globals:
                     inner += [f.__code__ for f in list(frame.f_globals.values()) if isinstance(f, types.FunctionType)
                               and f.__globals__ is frame.f_globals]
                 if is_read(code, frame.f_lasti, name) or any(_mentions(c, name) for c in inner):

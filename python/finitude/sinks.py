@@ -95,7 +95,7 @@ def value_in_frames(session, error):
     for wanted in (lambda v: v.numel() == 1, lambda v: named):
         for frame in reversed(frames):
             library = discover.is_library(frame.f_code.co_filename)
-            for name, value in list(frame.f_locals.items()):
+            for name, value in discover.names_of(frame).items():
                 if not isinstance(value, torch.Tensor) or value.grad_fn is None or not wanted(value) or \
                         _native.is_finite(value) or (library and value.numel() == 1):
                     continue

@@ -31,8 +31,9 @@ _tried = {}              # class of numpy's: does its memory go back; RandomStat
 def watch(session, optimizer=None):
     """Those that there are now are part of every snapshot. optimizer: whose GPUs are looked at too."""
     found = _reached()
-    own = [it for it in session.generators if sys.getrefcount(it) > 3] + [it for it in found if isinstance(it, torch.Generator)]
-    session.generators = list({id(it): it for it in own}.values())[:MOST]
+    own = {id(it): it for it in found if isinstance(it, torch.Generator)}
+    first = {id(it): it for it in session.generators if id(it) in own}  # a capsule has them in the order in which they were met
+    session.generators = list({**first, **own}.values())
     _native.watch_generators(session.generators)
     streams = [(it, where, isinstance(it, random.Random)) for it in found if (where := regions(it)) is not None]
     _native.watch_streams((_global() + streams)[:MOST])

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "bindings/python_bytecode.h"
 #include "bindings/python_compat.h"
 
 namespace finitude::bindings {

@@ -360,6 +360,22 @@ int snapshot_user_line(std::string* file, std::string* function) noexcept {
   return frame.line;
 }
 
+PyObject* function_names(PyObject* frame) {
+  PyObject* names = PyDict_New();
+  if (names == nullptr) return nullptr;
+  RawFrame* raw = raw_frame(frame);
+  PyCodeObject* code = frame_code(raw);
+  for (int i = 0; i < code_fast_count(code); ++i) {
+    PyObject* value = frame_fast(raw)[i];
+    if (value != nullptr && fast_is_cell(code, i) && PyCell_Check(value)) value = PyCell_GET(value);
+    if (value != nullptr && PyDict_SetItem(names, fast_name(code, i), value) != 0) {
+      Py_DECREF(names);
+      return nullptr;
+    }
+  }
+  return names;
+}
+
 void running_iterators(std::vector<PyObject*>* out) noexcept {
   try {
     out->clear();

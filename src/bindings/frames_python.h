@@ -68,6 +68,9 @@ void user_stack(std::vector<record::Frame>* out, int max_frames) noexcept;
 int user_stack_ids(FrameId* out, int max_frames) noexcept;
 // Line of the innermost user frame, 0 where there is none.
 int snapshot_user_line(std::string* file, std::string* function) noexcept;
+// {name: value} of a function's frame object, new reference; null with a Python error. Before 3.13 `f_locals` is one dict for a frame,
+// which locals() has given to the program as well, and which keeps what is in it: this reads the slots and leaves it alone.
+PyObject* function_names(PyObject* frame);
 // What the user's running frames draw from without a name for it: the iterators of their loops, on the value stack; borrowed.
 void running_iterators(std::vector<PyObject*>* out) noexcept;
 // `self` of the nn.Module calls that are running, innermost first; borrowed.

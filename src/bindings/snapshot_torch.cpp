@@ -181,9 +181,11 @@ void restore_rng(const RngState& state) noexcept {
   for (std::size_t i = 0; i < state.devices.size() && i < device_generators().size(); ++i)
     restore_device(device_generators()[i], state.devices[i]);
   restore_generator(at::detail::getDefaultCPUGenerator(), state.torch_cpu);
-  for (std::size_t i = 0; i < state.own.size() && i < own_generators().size(); ++i) {
-    const void* of = state.own[i].of;
-    if (of == nullptr || of == own_generators()[i].unsafeGetGeneratorImpl()) restore_generator(own_generators()[i], state.own[i]);
+  for (std::size_t i = 0; i < state.own.size(); ++i) {
+    for (std::size_t k = 0; k < own_generators().size(); ++k) {  // one out of a capsule is known by its place
+      const at::Generator& own = own_generators()[k];
+      if (state.own[i].of == nullptr ? i == k : state.own[i].of == own.unsafeGetGeneratorImpl()) restore_generator(own, state.own[i]);
+    }
   }
   restore_streams(state.streams);
   restore_twister(python_random_memory(), state.python);

@@ -161,7 +161,17 @@ PyObject* running(PyObject*, PyObject*) {
   return list;
 }
 
+// function_names(frame) -> {name: value}; the frame is that of a function
+PyObject* names_of_function(PyObject*, PyObject* frame) {
+  if (!PyFrame_Check(frame)) {
+    PyErr_SetString(PyExc_TypeError, "a frame is expected");
+    return nullptr;
+  }
+  return function_names(frame);
+}
+
 PyMethodDef methods[] = {
+    {"function_names", names_of_function, METH_O, nullptr},
     {"set_places", set_places, METH_VARARGS, nullptr},
     {"unset_names", unset_names, METH_NOARGS, nullptr},
     {"running_iterators", running, METH_NOARGS, nullptr},

@@ -1,0 +1,50 @@
+"""A dict that locals() gave the program is the program's: watched or not, what it says stays as it is."""
+
+import subprocess
+import sys
+
+import pytest
+from helpers import run
+
+pytestmark = pytest.mark.fast
+
+# Before Python 3.13 locals() of a function is one dict to a frame, which frame.f_locals fills anew.
+SCRIPT = """
+import torch
+from torch import nn
+
+def log(fields, step, loss):
+    print(step, sorted(fields), fields.get("lr"), fields.get("step"), "loss" in fields, loss.isfinite().item())
+
+def main(lr=0.1, width=4):
+    hyper = locals()
+    torch.manual_seed(0)
+    gap = torch.ones(())
+    model = nn.Linear(width, 3)
+    opt = torch.optim.Adam(model.parameters(), lr=lr)
+    inner = lambda: (gap, lr)
+    for step in range(8):
+        x, y = torch.randn(6, 4), torch.randint(0, 3, (6,))
+        opt.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y) + BAD
+        loss.backward()
+        opt.step()
+        log(hyper, step, loss)
+
+main()
+"""
+
+
+@pytest.mark.parametrize("bad", ["0", "torch.log(torch.full((), float(step == 9)))", "(torch.log(gap * 0) if step == 3 else 0)"])
+def test_it_says_what_it_says_unwatched(tmp_path, bad):
+    script = SCRIPT.replace("BAD", bad)
+    got = run(tmp_path, script, "--on-alarm", "skip")
+    plain = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    def told(text):  # what the loss is after a step that was left out is another matter
+        return [line.rsplit(" ", 1)[0] for line in text.splitlines()]
+
+    assert len(told(plain)) == 8 and told(got.out) == told(plain), got.told()
+    assert bool(got.alarms) == (bad != "0")
+    if got.alarms:
+        assert got.alarms[0]["births"][0]["op"] == "aten::log", got.told()
