@@ -17,6 +17,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/immortal.h"
 #include "bindings/live_torch.h"
 #include "observe/no_warnings_torch.h"
 #include "observe/tensor_view_torch.h"
@@ -45,10 +46,8 @@ struct Checks {
   std::vector<std::unique_ptr<torch::Library>> stand_ins;
 };
 
-Checks& checks() {
-  static Checks* instance = new Checks();
-  return *instance;
-}
+base::Immortal<Checks> the_checks;
+Checks& checks() { return *the_checks; }
 
 // Calls visit(node, is it a leaf's) for each node below the root until it returns false.
 template <typename Visit>

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/immortal.h"
 #include "bindings/python_compat.h"
 
 namespace finitude::bindings {
@@ -21,10 +22,8 @@ struct TypeTable {
   TypeRules rules;
 };
 
-TypeTable& types() {
-  static auto* instance = new TypeTable;
-  return *instance;
-}
+base::Immortal<TypeTable> the_types;
+TypeTable& types() { return *the_types; }
 
 std::size_t slot_of(const TypeTable& t, PyTypeObject* type) {
   const std::size_t mask = t.slots.size() - 1;
@@ -171,10 +170,9 @@ void set_type_rules(const TypeRules& rules) {
   t.used = 0;
 }
 
-TypeInfo type_info(PyTypeObject* type) {
-  TypeTable& t = types();
-  std::size_t slot = slot_of(t, type);
-  if (t.slots[slot].first != nullptr) return t.slots[slot].second;
+namespace {
+
+[[gnu::noinline]] TypeInfo first_look(TypeTable& t, PyTypeObject* type) {
   const TypeInfo info = classify(t, type);
   if (t.used >= kMaxTypes) return info;
   if ((t.used + 1) * 2 > t.slots.size()) {
@@ -183,12 +181,19 @@ TypeInfo type_info(PyTypeObject* type) {
     for (const auto& entry : old) {
       if (entry.first != nullptr) t.slots[slot_of(t, entry.first)] = entry;
     }
-    slot = slot_of(t, type);
   }
   Py_INCREF(type);  // an address in the table must not be reused
-  t.slots[slot] = {type, info};
+  t.slots[slot_of(t, type)] = {type, info};
   ++t.used;
   return info;
+}
+
+}  // namespace
+
+TypeInfo type_info(PyTypeObject* type) {
+  TypeTable& t = types();
+  const auto& [known, info] = t.slots[slot_of(t, type)];
+  return known != nullptr ? info : first_look(t, type);
 }
 
 bool stream_met() { return std::exchange(met, false); }
@@ -230,7 +235,7 @@ bool Keeper::unchanged(PyObject* object, Value* value) {
 
 void Keeper::forget(Value* value) {
   discard(value->ref);
-  discard(value->stand_in);
+  discard(value->stand_in.object);
   *value = Value{};
 }
 
@@ -244,7 +249,7 @@ void Keeper::flush() {
 
 void Keeper::keep_new(PyObject* object, Value* value) {
   PyObject* before = value->ref;
-  PyObject* stood_in = value->stand_in;
+  PyObject* stood_in = value->stand_in.object;
   *value = Value{};
   value->object = object;
   if (object != nullptr) {
@@ -259,7 +264,7 @@ void Keeper::keep_new(PyObject* object, Value* value) {
       case TypeClass::kTensor:
         value->size = 0;  // asked about again at every take: what a tensor is part of changes
         strong = value_may_stay(object), weak = !strong;
-        if (weak && make_stand_in != nullptr) value->stand_in = make_stand_in(object, context);
+        if (weak && make_stand_in != nullptr) make_stand_in(object, context, &value->stand_in);
         break;
       case TypeClass::kWeak: strong = value_may_stay(object), weak = !strong; break;
       case TypeClass::kContainer: strong = look_into(object, value); break;
@@ -304,7 +309,12 @@ PyObject* recall(const Value& value, PyObject* live) {
     case Held::kStrong: return value.ref;
     case Held::kWeak: {
       PyObject* object = weak_object(value.ref);
-      return object != nullptr ? object : value.stand_in;
+      const StandIn& other = value.stand_in;
+      if (object == nullptr && other.object == nullptr && other.make != nullptr) {
+        other.object = other.make(other);
+        if (other.object == nullptr) PyErr_Clear();
+      }
+      return object != nullptr ? object : other.object;
     }
     case Held::kWitness: {
       PyObject* witness = weak_object(value.ref);

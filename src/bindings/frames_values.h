@@ -38,10 +38,18 @@ enum class Held : std::uint8_t {
   kNothing,     // cannot be brought back
 };
 
+// What to give back once a weakly kept tensor has died: an equal of it, or how to make one, which costs a healthy step less.
+struct StandIn {
+  mutable PyObject* object = nullptr;                    // owned
+  PyObject* (*make)(const StandIn& of) = nullptr;        // new reference, or null with an error
+  std::uint64_t bits[2] = {};                            // the rest is for `make`
+  std::int32_t dtype = 0, dims = 0;
+};
+
 struct Value {
   PyObject* object = nullptr;    // its address; not a reference
   PyObject* ref = nullptr;       // owned: the object, or a weak reference to it or to the witness
-  PyObject* stand_in = nullptr;  // owned: what to give back once a weakly kept tensor has died; null: nothing
+  StandIn stand_in;
   std::uint64_t marks = 0;       // kWitness: hash of the addresses it held; kInPlace: address of the type
   Py_ssize_t size = -1;          // containers: number of elements when looked into
   std::uint64_t contents = 0;    // containers: which elements these were; 0: not known
@@ -64,8 +72,8 @@ Settled settled(const Value& value);
 // Asked for every tensor and every object that could be kept weakly: may the snapshot keep it alive? Must not run Python code.
 using KeepStrong = bool (*)(PyObject* object, void* context);
 
-// Asked for every tensor kept weakly: a cheap equal that keeps nothing large alive (new reference), or null.
-using MakeStandIn = PyObject* (*)(PyObject* tensor, void* context);
+// Asked for every tensor kept weakly: fills in a cheap equal that keeps nothing large alive, or leaves `out` as it is.
+using MakeStandIn = void (*)(PyObject* tensor, void* context, StandIn* out);
 
 // Known types, looked up by address. `layout_of` and the external list are set once at start.
 struct TypeRules {

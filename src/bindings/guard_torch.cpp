@@ -61,7 +61,7 @@ PyObject* loss_of_raised() {
 void end_closure(OptimizerEntry& entry) {
   WindowVerdict verdict;
   verdict.grad_absmax = entry.closure_absmax;
-  commit_window(entry, verdict, group_lr(entry.self, entry.lr));
+  commit_window(entry, verdict, ParamGroups(entry.self).lr(entry.lr));
 }
 
 // Stands in for the `step` of a class outside torch.optim: may leave the call out, and looks at what it

@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/immortal.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/torch_compat.h"
@@ -58,10 +59,8 @@ struct Jumps {
   std::uint64_t copies = 0;
 };
 
-Jumps& jumps() {
-  static Jumps* instance = new Jumps();
-  return *instance;
-}
+base::Immortal<Jumps> the_jumps;
+Jumps& jumps() { return *the_jumps; }
 
 Past* past_of(const OptimizerEntry& entry) {
   for (const auto& past : jumps().pasts) {

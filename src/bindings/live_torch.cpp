@@ -27,11 +27,6 @@
 
 namespace finitude::bindings {
 
-Live& live() {
-  static Live* instance = new Live();  // leaked: hooks may run while the interpreter shuts down
-  return *instance;
-}
-
 void switch_off(const char* why) noexcept {
   if (!std::exchange(live().on, false)) return;
   PyErr_Clear();
@@ -89,28 +84,13 @@ std::optional<double> number_on_cpu(PyObject* value) {
   return h.nan ? NAN : h.inf() ? INFINITY : h.max;
 }
 
-double group_lr(PyObject* optimizer, double fallback) {
-  static PyObject* kGroups = PyUnicode_InternFromString("param_groups");
-  static PyObject* kLr = PyUnicode_InternFromString("lr");
-  PyObject* groups = PyObject_GetAttr(optimizer, kGroups);
-  double lr = fallback;
-  if (groups != nullptr && PyList_CheckExact(groups) && PyList_GET_SIZE(groups) > 0) {
-    PyObject* group = PyList_GET_ITEM(groups, 0);
-    PyObject* value = PyDict_Check(group) ? PyDict_GetItem(group, kLr) : nullptr;
-    if (value != nullptr && PyFloat_Check(value)) lr = PyFloat_AS_DOUBLE(value);
-    else if (value != nullptr) lr = number_on_cpu(value).value_or(fallback);
-  }
-  Py_XDECREF(groups);
-  PyErr_Clear();
-  return lr;
-}
-
 namespace {
 
 bool has_closure(PyObject* args, PyObject* kwargs) {
   if (PyTuple_Check(args) && PyTuple_GET_SIZE(args) > 1 && PyTuple_GET_ITEM(args, 1) != Py_None) return true;
   static PyObject* kClosure = PyUnicode_InternFromString("closure");
   if (kwargs == nullptr || !PyDict_Check(kwargs)) return false;
+  if (PyDict_GET_SIZE(kwargs) == 0) return false;
   PyObject* value = PyDict_GetItem(kwargs, kClosure);
   return value != nullptr && value != Py_None;
 }
@@ -118,7 +98,7 @@ bool has_closure(PyObject* args, PyObject* kwargs) {
 bool is_found_inf(PyObject* optimizer) {
   static PyObject* kFoundInf = PyUnicode_InternFromString("found_inf");
   PyObject* dict = PyObject_GenericGetDict(optimizer, nullptr);
-  PyObject* value = dict != nullptr && PyDict_Check(dict) ? PyDict_GetItem(dict, kFoundInf) : nullptr;
+  PyObject* value = dict != nullptr && PyDict_Check(dict) ? PyDict_GetItemWithError(dict, kFoundInf) : nullptr;
   const bool found = value != nullptr && number_on_cpu(value).value_or(0) != 0;
   Py_XDECREF(dict);
   PyErr_Clear();
@@ -244,7 +224,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     Py_RETURN_NONE;
   }
   if (verdict.scaler_skip) return leave_to_scaler(*entry);
-  const double lr = group_lr(optimizer, entry->lr);
+  const double lr = verdict.lr;
   if (verdict.needs_cold || l.closure_depth > 0) {
     PyObject* r = call_cold("on_window", optimizer);
     if (r == nullptr && units_run_again()) return nullptr;  // the second run has got as far as it was to go

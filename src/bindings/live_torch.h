@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/immortal.h"
 #include "bindings/gate_cuda_torch.h"
 #include "observe/gradient_look_torch.h"
 #include "record/ring_posix.h"
@@ -134,7 +135,8 @@ struct Live {
   std::unique_ptr<record::RingWriter> ring;  // the last steps; survives the process where it has a file
 };
 
-Live& live();
+inline base::Immortal<Live> the_live;
+inline Live& live() { return *the_live; }
 
 // Turns the live half off for good after an internal failure, and says so once on stderr.
 void switch_off(const char* why) noexcept;
@@ -143,8 +145,6 @@ OptimizerEntry* find_entry(PyObject* optimizer) noexcept;
 OptimizerEntry* new_entry(PyObject* optimizer);
 // Calls finitude._cold.<name>(a, ...). Returns a new reference, or null with a Python error set.
 PyObject* call_cold(const char* name, PyObject* a, PyObject* b = nullptr, PyObject* c = nullptr);
-// The learning rate of the first group.
-double group_lr(PyObject* optimizer, double fallback);
 PyMethodDef* live_methods();
 
 }  // namespace finitude::bindings

@@ -25,29 +25,24 @@ constexpr int kMaxDepth = 6;
 constexpr int kMaxTensors = 256;
 
 struct Walk {
-  void (*visit)(PyObject*, const std::string&, void*);
+  void (*visit)(PyObject*, const BatchPath&, void*);
   void* data;
   int left = kMaxTensors;
 };
 
-void walk(PyObject* object, const std::string& name, int depth, Walk* w) {
+// Containers first: what is no tensor costs torch a walk over its classes to tell.
+void walk(PyObject* object, const BatchPath& path, int depth, Walk* w) {
   if (object == nullptr || depth > kMaxDepth || w->left <= 0) return;
-  if (THPVariable_Check(object)) {
-    --w->left;
-    w->visit(object, name, w->data);
-  } else if (PyTuple_Check(object) || PyList_Check(object)) {
+  if (PyTuple_Check(object) || PyList_Check(object)) {
     const Py_ssize_t n = PySequence_Fast_GET_SIZE(object);
-    for (Py_ssize_t i = 0; i < n && w->left > 0; ++i) {
-      walk(PySequence_Fast_GET_ITEM(object, i), name + "[" + std::to_string(i) + "]", depth + 1, w);
-    }
+    for (Py_ssize_t i = 0; i < n && w->left > 0; ++i) walk(PySequence_Fast_GET_ITEM(object, i), {&path, i, nullptr}, depth + 1, w);
   } else if (PyDict_Check(object)) {
     PyObject *key, *value;
     Py_ssize_t pos = 0;
-    while (PyDict_Next(object, &pos, &key, &value)) {
-      const char* text = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
-      if (text == nullptr) PyErr_Clear();
-      walk(value, name + "[" + (text != nullptr ? text : "?") + "]", depth + 1, w);
-    }
+    while (PyDict_Next(object, &pos, &key, &value)) walk(value, {&path, 0, key}, depth + 1, w);
+  } else if (THPVariable_Check(object)) {
+    --w->left;
+    w->visit(object, path, w->data);
   }
 }
 
@@ -58,7 +53,7 @@ struct BatchSum {
 
 BatchSum sum_of(PyObject* batch) {
   BatchSum sum;
-  for_each_tensor(batch, [](PyObject* t, const std::string&, void* data) {
+  for_each_tensor(batch, [](PyObject* t, const BatchPath&, void* data) {
     observe::TensorView v;
     if (!observe::view_of(*THPVariable_Unpack(t).unsafeGetTensorImpl(), &v)) return;
     auto* out = static_cast<BatchSum*>(data);
@@ -153,21 +148,24 @@ PyObject* take_indices(PyObject* iterator) {
 }
 
 void name_for_trace(PyObject* batch) {
-  for_each_tensor(batch, [](PyObject* t, const std::string& name, void*) {
-    observe::Tracer::get().name_batch(*THPVariable_Unpack(t).unsafeGetTensorImpl(), name);
+  for_each_tensor(batch, [](PyObject* t, const BatchPath& path, void*) {
+    observe::Tracer::get().name_batch(*THPVariable_Unpack(t).unsafeGetTensorImpl(), path.text());
   }, nullptr);
 }
 
 }  // namespace
 
-void for_each_tensor(PyObject* batch, void (*visit)(PyObject*, const std::string&, void*), void* data) {
-  Walk w{visit, data};
-  walk(batch, "batch", 0, &w);
+std::string BatchPath::text() const {
+  if (outer == nullptr) return "batch";
+  if (key == nullptr) return outer->text() + "[" + std::to_string(index) + "]";
+  const char* text = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
+  if (text == nullptr) PyErr_Clear();
+  return outer->text() + "[" + (text != nullptr ? text : "?") + "]";
 }
 
-LoaderLog& loader_log() {
-  static LoaderLog* log = new LoaderLog();
-  return *log;
+void for_each_tensor(PyObject* batch, void (*visit)(PyObject*, const BatchPath&, void*), void* data) {
+  Walk w{visit, data};
+  walk(batch, {}, 0, &w);
 }
 
 void LoaderLog::forget() { begin_window(position()); }

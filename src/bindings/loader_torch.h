@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/immortal.h"
 #include "bindings/snapshot_torch.h"
 
 namespace finitude::bindings {
@@ -61,10 +62,19 @@ class LoaderLog {
   const char* diverged_ = nullptr;
 };
 
-LoaderLog& loader_log();
+inline base::Immortal<LoaderLog> the_loader_log;
+inline LoaderLog& loader_log() { return *the_loader_log; }
 // Is the batch as the loader gave it? Told by a sample of each tensor.
 bool is_unchanged(const LoaderEvent& event);
-// Tensors in a batch of tuples, lists, dicts and objects with __dict__; bounded depth and number.
-void for_each_tensor(PyObject* batch, void (*visit)(PyObject* tensor, const std::string& name, void* data), void* data);
+// Where something stands in a batch: "batch[0][image]" is made only for who asks.
+struct BatchPath {
+  const BatchPath* outer = nullptr;
+  Py_ssize_t index = 0;
+  PyObject* key = nullptr;  // of a dict; else it is the index
+  std::string text() const;
+};
+
+// Tensors in a batch of tuples, lists and dicts; bounded depth and number.
+void for_each_tensor(PyObject* batch, void (*visit)(PyObject* tensor, const BatchPath& path, void* data), void* data);
 
 }  // namespace finitude::bindings

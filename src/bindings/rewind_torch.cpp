@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/immortal.h"
 #include "bindings/frames_python.h"
 #include "bindings/jump_torch.h"
 #include "bindings/loader_torch.h"
@@ -38,10 +39,8 @@ struct Starts {
   BufferSnapshot buffers;           // what is watched; also the copies as long as there is no start
 };
 
-Starts& starts() {
-  static Starts* instance = new Starts();
-  return *instance;
-}
+base::Immortal<Starts> the_starts;
+Starts& starts() { return *the_starts; }
 
 constexpr std::size_t kMaxStarts = 8;                  // where each parameter has an optimizer there are hundreds
 constexpr std::size_t kMaxBatches = 128;               // that a start may make the log of batches hold on to

@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/immortal.h"
 #include "bindings/verdict_torch.h"
 #include "bindings/window_torch.h"
 
@@ -19,10 +20,8 @@ struct Aside {
   std::vector<std::pair<std::uint32_t, WindowState>> others;  // by ordinal
 };
 
-Aside& aside() {
-  static auto* instance = new Aside();
-  return *instance;
-}
+base::Immortal<Aside> the_aside;
+Aside& aside() { return *the_aside; }
 
 bool is_alive(const OptimizerEntry& entry) { return PyWeakref_GetObject(entry.ref) == entry.self; }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/immortal.h"
 #include "bindings/meter.h"
 #include "observe/device_memory_torch.h"
 #include "observe/generator_state_torch.h"
@@ -32,15 +33,9 @@ void set_python_random(PyObject* instance) noexcept {
 
 namespace {
 
-std::vector<at::Generator>& own_generators() {
-  static auto* generators = new std::vector<at::Generator>();
-  return *generators;
-}
-
-std::vector<at::Generator>& device_generators() {
-  static auto* generators = new std::vector<at::Generator>();
-  return *generators;
-}
+base::Immortal<std::vector<at::Generator>> the_own, of_devices;
+std::vector<at::Generator>& own_generators() { return *the_own; }
+std::vector<at::Generator>& device_generators() { return *of_devices; }
 
 // Throws, and is then not taken, while a graph is captured.
 void take_device(const at::Generator& generator, DeviceRng* state) noexcept {

@@ -1,8 +1,10 @@
 #include "bindings/stack_torch.h"
 
+#include <ATen/EmptyTensor.h>
 #include <Python.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <cstring>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -55,16 +57,33 @@ bool keep_strong(PyObject* object, void* context) {
   return fits(static_cast<std::size_t>(v.storage->nbytes()), context);
 }
 
+// Without the dispatcher, on which the program's modes may stand.
+PyObject* tensor_of_number(const StandIn& of) try {
+  const std::vector<std::int64_t> sizes(static_cast<std::size_t>(of.dims), 1);
+  at::Tensor made(at::detail::empty_cpu(sizes, static_cast<at::ScalarType>(of.dtype)));
+  std::memcpy(made.mutable_data_ptr(), of.bits, made.itemsize());
+  return THPVariable_Wrap(std::move(made));
+} catch (const std::exception&) {
+  return nullptr;
+}
+
 // A loss is read again by what follows the step (print, loss.item()). Its value is a few bytes; its graph is not kept.
-PyObject* make_stand_in(PyObject* object, void*) {
+void make_stand_in(PyObject* object, void*, StandIn* out) {
   constexpr std::int64_t kMaxElements = 64;
   const at::Tensor& t = THPVariable_Unpack(object);
   observe::TensorView v;
   if (!t.defined() || !observe::view_of(*t.unsafeGetTensorImpl(), &v) || v.numel > kMaxElements ||
       v.storage->nbytes() > 4096) {
-    return nullptr;
+    return;
   }
-  return THPVariable_Wrap(at::Tensor(t.unsafeGetTensorImpl()->shallow_copy_and_detach(
+  if (v.numel == 1 && v.ordinary && t.itemsize() <= sizeof out->bits) {
+    std::memcpy(out->bits, v.data, t.itemsize());
+    out->dtype = static_cast<std::int32_t>(t.scalar_type());
+    out->dims = static_cast<std::int32_t>(t.dim());
+    out->make = &tensor_of_number;
+    return;
+  }
+  out->object = THPVariable_Wrap(at::Tensor(t.unsafeGetTensorImpl()->shallow_copy_and_detach(
       c10::VariableVersion(t.unsafeGetTensorImpl()->version_counter()), /*allow_tensor_metadata_change=*/false)));
 }
 

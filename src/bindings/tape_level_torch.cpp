@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/immortal.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/snapshot_torch.h"
 #include "bindings/stack_torch.h"
@@ -31,10 +32,8 @@ struct TapeLevel {
   RngState generators;            // as the tape began with them
 };
 
-TapeLevel& level() {
-  static TapeLevel* instance = new TapeLevel();
-  return *instance;
-}
+base::Immortal<TapeLevel> the_level;
+TapeLevel& level() { return *the_level; }
 
 bool others_run() { return second_run_under_way() || units_run_again(); }
 

@@ -152,7 +152,7 @@ std::string fill(const OptimizerEntry& entry, std::uint64_t since, Template* t) 
 
 std::vector<at::Tensor> tensors_in(PyObject* batch) {
   std::vector<at::Tensor> tensors;
-  for_each_tensor(batch, [](PyObject* t, const std::string&, void* data) {
+  for_each_tensor(batch, [](PyObject* t, const BatchPath&, void* data) {
     static_cast<std::vector<at::Tensor>*>(data)->push_back(THPVariable_Unpack(t));
   }, &tensors);
   return tensors;

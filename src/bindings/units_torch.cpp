@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/immortal.h"
 #include "bindings/loader_torch.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/snapshot_torch.h"
@@ -37,10 +38,8 @@ SetAside& set_aside() {
   return *aside;
 }
 
-std::vector<Clipping>& clippings() {
-  static auto* list = new std::vector<Clipping>();
-  return *list;
-}
+base::Immortal<std::vector<Clipping>> the_clippings;
+std::vector<Clipping>& clippings() { return *the_clippings; }
 
 // Everything is as at the start of the window, but for gradients and generators: those are the caller's to
 // set.

@@ -80,6 +80,13 @@ LossNote& add_note() {
   return note;
 }
 
+// Of a root with one element; of a complex one, what is worse or greater of its parts.
+double number_of(const observe::TensorView& v) {
+  if (v.dtype == sense::DType::kFloat32) return *reinterpret_cast<const float*>(v.data);
+  const sense::Health h = observe::full(v);
+  return h.nan ? NAN : h.pos_inf ? INFINITY : h.neg_inf ? -INFINITY : h.max;
+}
+
 // Non-scalar roots count only where their grad argument is not zero.
 bool root_is_bad(const observe::TensorView& root, PyObject* grad) {
   const sense::Health h = observe::full(root);
@@ -119,9 +126,8 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
   note.micro_batch = static_cast<std::uint32_t>(-1);
   note.sum = observe::checksum(v);
   if (v.numel == 1) {
-    const sense::Health h = observe::full(v);
-    note.bad = !h.ok();
-    note.value = h.nan ? NAN : h.pos_inf ? INFINITY : h.neg_inf ? -INFINITY : h.max;
+    note.value = number_of(v);
+    note.bad = !std::isfinite(note.value);
   } else {
     note.bad = observe::quick(v).bad && root_is_bad(v, grad);
     note.value = note.bad ? NAN : 0;
@@ -149,9 +155,9 @@ bool is_target(const OptimizerEntry& entry, std::uint64_t step) {
 
 // Counts the backward calls of this window that wrote gradients of this optimizer, by its first few parameters.
 // Accumulation is one in-place write; a gradient that was zeroed or replaced since begins the count anew.
-bool count_backward(OptimizerEntry& entry) {
+bool count_backward(OptimizerEntry& entry, const ParamGroups& groups) {
   bool touched = false, anew = false, any = false;
-  for_first_parameters(entry.self, OptimizerEntry::kProbes, [&](std::uint32_t index, PyObject* p) {
+  groups.for_first(OptimizerEntry::kProbes, [&](std::uint32_t index, PyObject* p) {
     const at::Tensor* grad = gradient_of(p);
     OptimizerEntry::Probe now;
     if (grad != nullptr) now = {grad->unsafeGetTensorImpl(), version_of(*grad->unsafeGetTensorImpl())};
@@ -178,10 +184,10 @@ void gradients_to_tracer(const OptimizerEntry& entry) {
 }
 
 // Is any of them bad?
-bool scan_all(OptimizerEntry& entry) {
+bool scan_all(OptimizerEntry& entry, const ParamGroups& groups) {
   const Metered gradients(Piece::kGradients);
   bool any_bad = false;
-  for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+  groups.for_first(UINT32_MAX, [&](std::uint32_t index, PyObject* p) {
     if (index >= entry.marks.size()) entry.marks.resize(index + 1);
     if (const at::Tensor* grad = gradient_of(p)) {
       judge_again(entry, index, *grad, true);
@@ -240,7 +246,8 @@ void after_backward() {
   // Marks are valid only for gradients that no later backward touched.
   for (const auto& entry : l.optimizers) {
     if (PyWeakref_GetObject(entry->ref) != entry->self) continue;
-    if (count_backward(*entry)) micro_batch = std::max(micro_batch, entry->backwards - 1);
+    const ParamGroups groups(entry->self);
+    if (count_backward(*entry, groups)) micro_batch = std::max(micro_batch, entry->backwards - 1);
     if (entry->device) {  // scanned once, when it steps or is clipped
       entry->device->seen.clear();
       continue;
@@ -257,7 +264,7 @@ void after_backward() {
     const bool loss_bad = !l.losses.empty() && l.losses.back().bad;
     const bool expected = entry->backwards == entry->predicted && !entry->clip_proves && !entry->is_inner;
     bool any_bad = false;
-    if (loss_bad || was_bad || expected || l.gradients_are_sinks) any_bad = scan_all(*entry);
+    if (loss_bad || was_bad || expected || l.gradients_are_sinks) any_bad = scan_all(*entry, groups);
     else if (!entry->marks.empty()) std::fill(entry->marks.begin(), entry->marks.end(), GradMark());
     if (was_bad) {
       // Accumulation adds one write to the same tensor; anything else means that the bad gradients were dropped.
@@ -285,7 +292,9 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
   DeviceGate* const device = entry.device.get();
   if (device != nullptr) device->begin();
   SliceScan slice(entry);
-  const bool ok = for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+  const ParamGroups groups(entry.self);
+  verdict->lr = groups.lr(entry.lr);
+  const bool ok = groups.for_first(UINT32_MAX, [&](std::uint32_t index, PyObject* p) {
     slice.visit(p);
     if (index >= entry.marks.size()) entry.marks.resize(index + 1);
     GradMark& mark = entry.marks[index];

@@ -2,12 +2,14 @@
 #pragma once
 
 #include "bindings/live_torch.h"
+#include "bindings/param_groups_torch.h"
 
 namespace finitude::bindings {
 
 struct WindowVerdict {
   bool needs_cold = false;          // something non-finite, or a rare event the Python side must hear of
   double grad_absmax = 0;
+  double lr = 0;                    // of the first group; what it was, where there is none
   std::uint32_t bad_gradients = 0;
   std::uint32_t laundered = 0;      // bad after backward, finite now because the script zeroed or replaced them
   bool late = false;                // what the device found will be known later
@@ -48,36 +50,5 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
 // Scans the gradients of these parameters (an iterable of tensors) before something rewrites them.
 void scan_before_write(PyObject* parameters);
 extern PyObject* original_clip;
-
-// The first `most` parameters of the optimizer in order of its groups. False where param_groups is not a list of dicts
-// of lists.
-template <typename Visit>
-bool for_first_parameters(PyObject* optimizer, std::uint32_t most, Visit&& visit) {
-  static PyObject* kGroups = PyUnicode_InternFromString("param_groups");
-  static PyObject* kParams = PyUnicode_InternFromString("params");
-  PyObject* groups = PyObject_GetAttr(optimizer, kGroups);
-  if (groups == nullptr) {
-    PyErr_Clear();
-    return false;
-  }
-  bool ok = PyList_Check(groups);
-  std::uint32_t index = 0;
-  for (Py_ssize_t g = 0; ok && index < most && g < PyList_GET_SIZE(groups); ++g) {
-    PyObject* group = PyList_GET_ITEM(groups, g);
-    PyObject* params = PyDict_Check(group) ? PyDict_GetItem(group, kParams) : nullptr;
-    if (params == nullptr || !PyList_Check(params)) {
-      ok = false;
-      break;
-    }
-    for (Py_ssize_t i = 0; index < most && i < PyList_GET_SIZE(params); ++i) visit(index++, PyList_GET_ITEM(params, i));
-  }
-  Py_DECREF(groups);
-  return ok;
-}
-
-template <typename Visit>
-bool for_each_parameter(PyObject* optimizer, Visit&& visit) {
-  return for_first_parameters(optimizer, UINT32_MAX, visit);
-}
 
 }  // namespace finitude::bindings

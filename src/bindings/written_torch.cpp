@@ -24,9 +24,18 @@ PyObject* state_of(PyObject* optimizer) {
   return state;
 }
 
+// state[parameter], borrowed, or null. A tensor's hash is its address (torch.Tensor.__hash__, which is Python): that is not called.
+PyObject* state_of(PyObject* state, PyObject* parameter) {
+  auto* type = reinterpret_cast<PyObject*>(Py_TYPE(parameter));
+  if (type != ParameterClass && type != THPVariableClass) return PyDict_GetItem(state, parameter);
+  PyObject* found = _PyDict_GetItem_KnownHash(state, parameter, reinterpret_cast<Py_hash_t>(parameter));
+  if (found == nullptr) PyErr_Clear();
+  return found;
+}
+
 template <typename Visit>
 void for_each_state_tensor(PyObject* state, PyObject* parameter, Visit&& visit) {
-  PyObject* of_parameter = state != nullptr ? PyDict_GetItem(state, parameter) : nullptr;
+  PyObject* of_parameter = state != nullptr ? state_of(state, parameter) : nullptr;
   if (of_parameter == nullptr || !PyDict_Check(of_parameter)) return;
   PyObject *key, *value;
   Py_ssize_t pos = 0;

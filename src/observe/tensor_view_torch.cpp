@@ -32,6 +32,10 @@ sense::DType dtype_of(caffe2::TypeMeta meta) noexcept {
 
 namespace {
 
+// Nearly all that is ever looked at: a dense tensor of the CPU, wrapped in nothing.
+constexpr c10::DispatchKeySet kOrdinary(
+    {c10::DispatchKey::CPU, c10::DispatchKey::ADInplaceOrView, c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutocastCPU});
+
 // What torch.func's grad and vmap put around a tensor, taken off: the values are those of the innermost one.
 const c10::TensorImpl& unwrapped(const c10::TensorImpl& impl, bool* batched) noexcept {
   const c10::TensorImpl* at = &impl;
@@ -49,12 +53,8 @@ const c10::TensorImpl& unwrapped(const c10::TensorImpl& impl, bool* batched) noe
   return *at;
 }
 
-}  // namespace
-
-bool view_of(const c10::TensorImpl& outer, TensorView* view) noexcept {
-  view->batched = false;
-  const c10::TensorImpl& impl = unwrapped(outer, &view->batched);
-  // Only plain strided CPU tensors. has_any over wrapper keys: a Python tensor has no values of its own.
+// Is it a strided tensor of the CPU? has_any over wrapper keys: a Python tensor has no values of its own.
+bool is_plain(const c10::TensorImpl& impl) noexcept {
   static const c10::DispatchKeySet kWrappers = c10::DispatchKeySet(
       {c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
        c10::DispatchKey::BatchedNestedTensor});
@@ -62,7 +62,16 @@ bool view_of(const c10::TensorImpl& outer, TensorView* view) noexcept {
   const c10::DispatchKeySet keys = impl.key_set();
   if (keys.has_any(kWrappers) || keys.has_backend(c10::BackendComponent::MetaBit)) return false;
   if (keys.has(c10::DispatchKey::QuantizedCPU) || keys.has(c10::DispatchKey::NestedTensorCPU)) return false;
-  if (impl.is_python_dispatch() || !impl.has_storage()) return false;
+  return !impl.is_python_dispatch();
+}
+
+}  // namespace
+
+bool view_of(const c10::TensorImpl& outer, TensorView* view) noexcept {
+  view->batched = false;
+  const bool ordinary = outer.key_set() == kOrdinary;
+  const c10::TensorImpl& impl = ordinary ? outer : unwrapped(outer, &view->batched);
+  if (!ordinary && (!is_plain(impl) || !impl.has_storage())) return false;
   c10::StorageImpl* storage = impl.unsafe_storage().unsafeGetStorageImpl();
   if (storage == nullptr) return false;
   const std::int64_t numel = impl.numel();
@@ -80,6 +89,7 @@ bool view_of(const c10::TensorImpl& outer, TensorView* view) noexcept {
   view->data = base == nullptr ? nullptr : base + view->begin;
   view->dtype = dtype_of(impl.dtype());
   view->numel = numel;
+  view->ordinary = ordinary;
   view->contiguous = impl.is_contiguous();
   return true;
 }

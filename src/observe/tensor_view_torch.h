@@ -18,6 +18,7 @@ struct TensorView {
   std::int64_t numel = 0;
   bool contiguous = false;
   bool batched = false;         // vmap hides a dimension of it from whoever calls an op
+  bool ordinary = false;        // wrapped in nothing, conjugated or negated by no flag
 };
 
 // By value: toScalarType is not const in every supported torch.

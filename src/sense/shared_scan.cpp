@@ -68,6 +68,12 @@ void scan_shared(Job<Result>& job, Threads threads) noexcept {
   take_pieces<Result>(&job);  // nothing is left unless the host could not spare a single thread
 }
 
+// Not worth it whatever the dtype is: known without a look into the table, as small ones are many.
+bool is_small(std::size_t numel) noexcept {
+  constexpr std::size_t kLargestElement = 16;
+  return numel < kSharedScanBytes / kLargestElement;
+}
+
 bool is_worth_sharing(std::size_t numel, std::size_t element_bytes, Threads threads) noexcept {
   return threads.run != nullptr && element_bytes != 0 && numel >= kSharedScanBytes / element_bytes;
 }
@@ -79,6 +85,7 @@ std::size_t element_bytes_of(DType dtype) noexcept {
 }  // namespace
 
 Quick quick_scan(const void* data, std::size_t numel, DType dtype, Threads threads) noexcept {
+  if (is_small(numel)) return quick_scan(data, numel, dtype);
   const std::size_t element_bytes = element_bytes_of(dtype);
   if (!is_worth_sharing(numel, element_bytes, threads)) return quick_scan(data, numel, dtype);
   Job<Quick> job{static_cast<const unsigned char*>(data), numel, element_bytes, 0, 0, dtype};
@@ -92,6 +99,7 @@ Quick quick_scan(const void* data, std::size_t numel, DType dtype, Threads threa
 }
 
 Health full_scan(const void* data, std::size_t numel, DType dtype, Threads threads) noexcept {
+  if (is_small(numel)) return full_scan(data, numel, dtype);
   const std::size_t element_bytes = element_bytes_of(dtype);
   if (!is_worth_sharing(numel, element_bytes, threads)) return full_scan(data, numel, dtype);
   Job<Health> job{static_cast<const unsigned char*>(data), numel, element_bytes, 0, 0, dtype};

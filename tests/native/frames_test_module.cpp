@@ -18,10 +18,9 @@ bool keep_leaf(PyObject* tensor, void*) {
 }
 
 // A tensor may carry its own stand-in.
-PyObject* stand_in(PyObject* tensor, void*) {
-  PyObject* equal = PyObject_GetAttrString(tensor, "equal");
-  if (equal == nullptr) PyErr_Clear();
-  return equal;
+void stand_in(PyObject* tensor, void*, finitude::bindings::StandIn* out) {
+  out->object = PyObject_GetAttrString(tensor, "equal");
+  if (out->object == nullptr) PyErr_Clear();
 }
 
 const finitude::bindings::SnapshotOptions kOptions{keep_leaf, stand_in, nullptr};
