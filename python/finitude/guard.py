@@ -33,7 +33,7 @@ def register(optimizer):
 
 def inside(optimizer):
     """The watched optimizers that it holds and lets step."""
-    return [v for v in vars(optimizer).values() if isinstance(v, torch.optim.Optimizer) and _native.is_registered(v)]
+    return [v for v in discover.held_by(optimizer) if isinstance(v, torch.optim.Optimizer) and _native.is_registered(v)]
 
 
 def leave_out(optimizer):

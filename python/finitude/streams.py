@@ -140,9 +140,7 @@ def _inside(it):
     else:
         inner = []
     if kind.__module__.startswith(LOADING) or isinstance(it, torch.nn.Module) or discover.is_users_class(kind):
-        inner += list(getattr(it, "__dict__", {}).values())
-        inner += [getattr(it, name) for base in kind.__mro__ for name in getattr(base, "__slots__", ())
-                  if isinstance(getattr(base, name, None), types.MemberDescriptorType) and hasattr(it, name)]
+        inner += discover.held_by(it)
     return inner
 
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "bindings/attributes_python.h"
 #include "bindings/gate_cuda_torch.h"
 #include "bindings/gate_parts_torch.h"
 #include "bindings/stream_cuda_torch.h"
@@ -23,13 +24,11 @@ using BadTensor = DeviceGate::BadTensor;
 
 PyObject* interned(const char* text) { return PyUnicode_InternFromString(text); }
 
-// What the optimizer has as `found_inf`: borrowed, or null. Looks at its dict, as __getattr__ may be anything.
+// What the optimizer has as `found_inf`: borrowed from it, or null.
 PyObject* flag_of(PyObject* optimizer) {
   static PyObject* kFoundInf = interned("found_inf");
-  PyObject* dict = PyObject_GenericGetDict(optimizer, nullptr);
-  PyObject* value = dict != nullptr && PyDict_Check(dict) ? PyDict_GetItem(dict, kFoundInf) : nullptr;
-  Py_XDECREF(dict);  // the optimizer holds it
-  PyErr_Clear();
+  PyObject* value = own_attribute(optimizer, kFoundInf);
+  Py_XDECREF(value);
   return value == Py_None ? nullptr : value;
 }
 

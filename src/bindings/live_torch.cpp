@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "bindings/after_step_torch.h"
+#include "bindings/attributes_python.h"
 #include "bindings/guard_torch.h"
 #include "bindings/guest_torch.h"
 #include "bindings/hand_torch.h"
@@ -97,11 +98,9 @@ bool has_closure(PyObject* args, PyObject* kwargs) {
 
 bool is_found_inf(PyObject* optimizer) {
   static PyObject* kFoundInf = PyUnicode_InternFromString("found_inf");
-  PyObject* dict = PyObject_GenericGetDict(optimizer, nullptr);
-  PyObject* value = dict != nullptr && PyDict_Check(dict) ? PyDict_GetItemWithError(dict, kFoundInf) : nullptr;
+  PyObject* value = own_attribute(optimizer, kFoundInf);
   const bool found = value != nullptr && number_on_cpu(value).value_or(0) != 0;
-  Py_XDECREF(dict);
-  PyErr_Clear();
+  Py_XDECREF(value);
   return found;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/checksum.h"
+#include "bindings/attributes_python.h"
 #include "bindings/live_torch.h"
 #include "bindings/meter.h"
 #include "bindings/template_tape_torch.h"
@@ -80,14 +81,6 @@ constexpr Py_ssize_t kMaxSamples = 1 << 16;  // of a batch whose indices are kep
 
 PyObject* interned(const char* text) { return PyUnicode_InternFromString(text); }
 
-// The iterator's own attributes. Borrowed from it; null where it has none.
-PyObject* attributes(PyObject* iterator) {
-  PyObject* dict = PyObject_GenericGetDict(iterator, nullptr);
-  if (dict == nullptr) PyErr_Clear();
-  else Py_DECREF(dict);  // the iterator holds it
-  return dict;
-}
-
 // Where the iterator keeps the indices of the batches that its workers are making: {number of the task: indices}.
 PyObject* indices_key() {
   static PyObject* const key = interned("_finitude_indices");
@@ -105,44 +98,54 @@ PyObject* copy_of_indices(PyObject* index) {
 
 void keep_indices(PyObject* iterator, PyObject* index) {
   static PyObject* const sent = interned("_send_idx");
-  PyObject* own = attributes(iterator);
-  PyObject* copy = own != nullptr ? copy_of_indices(index) : nullptr;
-  if (copy != nullptr) {
-    PyObject* number = PyDict_GetItemWithError(own, sent);  // null: this process makes the batches itself
-    if (number == nullptr) {
-      PyDict_SetItem(own, indices_key(), copy);
-    } else {
-      PyObject* tasks = PyDict_GetItemWithError(own, indices_key());
-      if (tasks == nullptr && (tasks = PyDict_New()) != nullptr) {
-        PyDict_SetItem(own, indices_key(), tasks);
-        Py_DECREF(tasks);
-      }
-      if (tasks != nullptr && PyDict_Check(tasks)) PyDict_SetItem(tasks, number, copy);
-    }
-    Py_DECREF(copy);
+  PyObject* copy = copy_of_indices(index);
+  if (copy == nullptr) {
+    PyErr_Clear();
+    return;
   }
+  PyObject* number = own_attribute(iterator, sent);  // null: this process makes the batches itself
+  if (number == nullptr) {
+    set_own_attribute(iterator, indices_key(), copy);
+  } else {
+    PyObject* tasks = own_attribute(iterator, indices_key());
+    if (tasks == nullptr && (tasks = PyDict_New()) != nullptr) set_own_attribute(iterator, indices_key(), tasks);
+    if (tasks != nullptr && PyDict_CheckExact(tasks)) PyDict_SetItem(tasks, number, copy);
+    Py_XDECREF(tasks);
+  }
+  Py_XDECREF(number);
+  Py_DECREF(copy);
   PyErr_Clear();
+}
+
+// From {number of the task: indices}, and not kept there any longer.
+PyObject* take_task(PyObject* iterator, PyObject* tasks) {
+  static PyObject* const received = interned("_rcvd_idx");
+  static PyObject* const in_order = interned("_in_order");
+  PyObject* number = own_attribute(iterator, received);
+  PyObject* ordered = own_attribute(iterator, in_order);
+  PyObject* key = number != nullptr && PyLong_Check(number) ? PyLong_FromLongLong(PyLong_AsLongLong(number) - 1) : nullptr;
+  PyObject* found = key != nullptr && ordered != Py_False ? PyDict_GetItemWithError(tasks, key) : nullptr;  // else they come as they are done
+  Py_XINCREF(found);
+  if (key != nullptr && PyDict_DelItem(tasks, key) != 0) PyErr_Clear();
+  Py_XDECREF(key);
+  Py_XDECREF(ordered);
+  Py_XDECREF(number);
+  return found;
 }
 
 // Of the batch that the iterator has just given. A new reference; null: not known.
 PyObject* take_indices(PyObject* iterator) {
-  static PyObject* const received = interned("_rcvd_idx");
-  static PyObject* const in_order = interned("_in_order");
-  PyObject* own = attributes(iterator);
-  PyObject* kept = own != nullptr ? PyDict_GetItemWithError(own, indices_key()) : nullptr;
-  PyObject* found = nullptr;
-  if (kept != nullptr && PyDict_CheckExact(kept)) {
-    PyObject* number = PyDict_GetItemWithError(own, received);
-    const bool ordered = PyDict_GetItemWithError(own, in_order) != Py_False;  // else they come as they are done
-    PyObject* key = number != nullptr && PyLong_Check(number) ? PyLong_FromLongLong(PyLong_AsLongLong(number) - 1) : nullptr;
-    if (key != nullptr && ordered) found = PyDict_GetItemWithError(kept, key);
-    Py_XINCREF(found);
-    if (key != nullptr && PyDict_DelItem(kept, key) != 0) PyErr_Clear();
-    Py_XDECREF(key);
-  } else if (kept != nullptr) {
-    found = Py_NewRef(kept);
-    PyDict_DelItem(own, indices_key());
+  PyObject* kept = own_attribute(iterator, indices_key());
+  if (kept == nullptr || kept == Py_None) {
+    Py_XDECREF(kept);
+    return nullptr;
   }
+  if (!PyDict_CheckExact(kept)) {
+    set_own_attribute(iterator, indices_key(), Py_None);
+    return kept;
+  }
+  PyObject* found = take_task(iterator, kept);
+  Py_DECREF(kept);
   PyErr_Clear();
   return found;
 }

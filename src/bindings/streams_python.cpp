@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/immortal.h"
+#include "bindings/attributes_python.h"
 
 namespace finitude::bindings {
 namespace {
@@ -16,7 +17,6 @@ struct Region {
 
 struct Stream {
   PyObject* of;  // owned
-  PyObject* names = nullptr;  // owned, its __dict__; null: it has none
   std::vector<Region> regions;
   std::size_t size_bytes;
   bool has_gauss;
@@ -42,19 +42,20 @@ PyObject* gauss_name() {
   return name;
 }
 
-// Asked at every step: the attribute is read where random.Random keeps it.
-std::optional<double> next_gauss(const Stream& random) {
+std::optional<double> next_gauss(PyObject* random) {
   const ErrorAside aside;
-  PyObject* value = random.names != nullptr ? PyDict_GetItemWithError(random.names, gauss_name()) : nullptr;
-  if (value == nullptr) PyErr_Clear();
-  return value != nullptr && PyFloat_Check(value) ? std::optional(PyFloat_AS_DOUBLE(value)) : std::nullopt;
+  PyObject* value = own_attribute(random, gauss_name());
+  std::optional<double> found;
+  if (value != nullptr && PyFloat_Check(value)) found = PyFloat_AS_DOUBLE(value);
+  Py_XDECREF(value);
+  return found;
 }
 
-void set_next_gauss(const Stream& random, const std::optional<double>& number) {
+void set_next_gauss(PyObject* random, const std::optional<double>& number) {
   if (next_gauss(random) == number) return;
   const ErrorAside aside;
   PyObject* value = number ? PyFloat_FromDouble(*number) : Py_NewRef(Py_None);
-  if (value == nullptr || PyObject_SetAttr(random.of, gauss_name(), value) != 0) PyErr_Clear();
+  if (value == nullptr || PyObject_SetAttr(random, gauss_name(), value) != 0) PyErr_Clear();
   Py_XDECREF(value);
 }
 
@@ -75,16 +76,11 @@ bool read_one(PyObject* item, Stream* out) {
   }
   out->of = Py_NewRef(of);
   out->has_gauss = has_gauss != 0;
-  if (out->has_gauss) out->names = PyObject_GenericGetDict(of, nullptr);
-  if (out->names == nullptr) PyErr_Clear();
   return true;
 }
 
 void let_go(std::vector<Stream>* list) {
-  for (const Stream& stream : *list) {
-    Py_XDECREF(stream.names);
-    Py_DECREF(stream.of);
-  }
+  for (const Stream& stream : *list) Py_DECREF(stream.of);
 }
 
 }  // namespace
@@ -117,7 +113,7 @@ void take_streams(std::vector<StreamState>* states) noexcept {
         std::memcpy(state.bytes.data() + at, region.begin, region.size_bytes);
         at += region.size_bytes;
       }
-      if (all[i].has_gauss) state.next_gauss = next_gauss(all[i]);
+      if (all[i].has_gauss) state.next_gauss = next_gauss(all[i].of);
     }
   } catch (...) {  // no memory: without them the second run draws other numbers, which shows
     states->clear();
@@ -133,7 +129,7 @@ void restore_streams(const std::vector<StreamState>& states) noexcept {
         std::memcpy(region.begin, state.bytes.data() + at, region.size_bytes);
         at += region.size_bytes;
       }
-      if (stream.has_gauss) set_next_gauss(stream, state.next_gauss);
+      if (stream.has_gauss) set_next_gauss(stream.of, state.next_gauss);
     }
   }
 }

@@ -1,0 +1,20 @@
+// Attributes of the program's objects, looked at without `__dict__`: CPython 3.11 and 3.12 keep attributes without one, and once it
+// has been made, every access of the program's to them is slower for good. Nor is __getattr__ called, which may be anything.
+#pragma once
+
+#include <Python.h>
+
+namespace finitude::bindings {
+
+// A new reference, or null where there is none; no error is left.
+inline PyObject* own_attribute(PyObject* object, PyObject* name) {
+  PyObject* value = _PyObject_GenericGetAttrWithDict(object, name, nullptr, /*suppress=*/1);
+  if (value == nullptr) PyErr_Clear();
+  return value;
+}
+
+inline void set_own_attribute(PyObject* object, PyObject* name, PyObject* value) {
+  if (PyObject_GenericSetAttr(object, name, value) != 0) PyErr_Clear();
+}
+
+}  // namespace finitude::bindings
