@@ -46,6 +46,11 @@ def replay(*words):
     return done.returncode, done.stdout + done.stderr
 
 
+def report_lines(text):
+    """All of a report but where its capsule lies and what else was watched."""
+    return text.partition("\ncapsule ")[0].splitlines()
+
+
 @pytest.mark.parametrize(("bad", "way"), [(3, "rewind"), (0, "restart")])
 def test_a_capsule_is_replayed_elsewhere(tmp_path, bad, way):
     result = run(tmp_path, bad=bad)
@@ -59,6 +64,10 @@ def test_a_capsule_is_replayed_elsewhere(tmp_path, bad, way):
     # A step that is run again from the program's start makes its own parameters: nothing was there before.
     inputs = ["tensors.safetensors"] if way == "rewind" else []
     assert sorted(p.name for p in folder.iterdir()) == ["capsule.json", "start.safetensors", "tape.bin", *inputs]
+    assert about["alarm"] == {key: value for key, value in alarm.items() if key != "capsule"}
+    (tmp_path / "report.json").rename(tmp_path / "run.json")
+    of_the_run = report_lines(helpers.finitude(tmp_path, "report", "run.json", env={"COLUMNS": "80"}).out)
+    (tmp_path / "run.json").unlink()
     elsewhere = tmp_path / "elsewhere" / "copy"
     shutil.copytree(folder, elsewhere)
     shutil.rmtree(folder)
@@ -67,6 +76,11 @@ def test_a_capsule_is_replayed_elsewhere(tmp_path, bad, way):
     assert code == 0 and said.startswith("identical"), said
     again = helpers.finitude(tmp_path, "replay", str(elsewhere))
     assert again.code == 0 and again.out.startswith("identical"), again.told()
+    # The report is that of the run, also where there is no Python.
+    code, said = replay("--report", elsewhere)
+    assert code == 0 and report_lines(said) == of_the_run and len(of_the_run) > 8 and "born in forward" in said, said
+    shown = helpers.finitude(tmp_path, "replay", "--report", str(elsewhere)).out
+    assert report_lines(shown) == of_the_run and report_lines(helpers.finitude(tmp_path, "report", str(elsewhere)).out) == of_the_run
 
 
 # What runs the bad step again, instead of the loop in SCRIPT.

@@ -1,5 +1,6 @@
 """Capsules: the second run of a bad step is put on a tape, and the tape with what it reads into a folder beside the report."""
 
+import contextlib
 import datetime
 import json
 import linecache
@@ -109,6 +110,25 @@ def arrived(session, alarm, folder):
         return folder
     session.not_watched(f"a capsule of step {alarm['step']}: the second process could not write to {os.path.dirname(folder)}")
     return None
+
+
+def complete(alarm, redact):
+    """What became of the step is known only when its capsule is there: its report is made that of the run. Where that cannot be, or the
+    capsule has gone meanwhile, nothing is lost but that."""
+    about = os.path.join(alarm["capsule"], "capsule.json")
+    temporary = f"{about}.{os.getpid()}.new"
+    with contextlib.suppress(OSError, ValueError):
+        with open(about, encoding="utf-8") as f:
+            document = json.load(f)
+        told = {key: value for key, value in alarm.items() if key != "capsule"}
+        document["alarm"] = safe(_without_sources(told) if redact else told)
+        try:
+            with open(temporary, "w", encoding="utf-8") as f:
+                json.dump(document, f, indent=1, allow_nan=False)
+            os.replace(temporary, about)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
 
 
 def _about(session, alarm):

@@ -23,8 +23,8 @@ def _load(path):
         with open(path, encoding="utf-8") as f:
             text = f.read()
         return (text if capsule is None else _of_capsule(text, os.path.dirname(capsule))), None
-    except _NoCapsule:
-        sys.stderr.write(f"finitude: {path} is not that of a capsule\n")
+    except _NoCapsule as e:
+        sys.stderr.write(f"finitude: {path} {e}\n")
         return None, EXIT_INPUT
     except (OSError, UnicodeDecodeError) as e:
         sys.stderr.write(f"finitude: cannot read {path}: {getattr(e, 'strerror', None) or e}\n")
@@ -32,25 +32,19 @@ def _load(path):
 
 
 class _NoCapsule(Exception):
-    """A capsule.json that is none."""
+    """A capsule.json that is none, and why."""
 
 
 def _of_capsule(text, folder):
-    """The report of the one alarm that a capsule is of. What the run watched besides is not in it."""
-    try:
-        about = json.loads(text)
-    except (ValueError, RecursionError):
-        raise _NoCapsule from None
-    if not isinstance(about, dict) or about.get("kind") != "finitude capsule" or not isinstance(about.get("alarm"), dict):
-        raise _NoCapsule
-    report = {key: about[key] for key in ("finitude", "torch", "python", "command", "script") if key in about}
-    ranks = about.get("ranks")
-    return json.dumps({
-        "schema": 1, "outcome": "alarm", **report, "started": about.get("created", ""),
-        "watched": {**dict.fromkeys(("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script"), 0),
-                    **({"ranks": ranks} if ranks else {}), "not_watched": []},
-        "alarms": [{**about["alarm"], "capsule": folder}], "advisories": [],
-    })
+    """The report of the one alarm that a capsule is of."""
+    import torch  # noqa: F401  the engine's libraries
+
+    from . import _native
+
+    report, why = _native.report_of_capsule(text, folder)
+    if why:
+        raise _NoCapsule(why)
+    return report
 
 
 def _checked(path):

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import time
 
 import torch
 
@@ -11,6 +12,7 @@ from . import sinks as sinks_of
 from .report import safe
 
 ENVIRONMENT = "FINITUDE_RESTART"
+LONGEST_SEARCH = 300  # seconds up to the step that a search has found: it is not run a third time where that takes longer
 TOGETHER = "one rank alone cannot run a step again that exchanges values with others; with --level trace every step is recorded"
 
 
@@ -48,35 +50,67 @@ def run(session, alarm, expected, where="window", hand=None):
             remark = f"{e}, so it was run from its start"
     # From a checkpoint on it is not known before which step is to be recorded.
     recorded = capsule.wanted(session) and not resumed and "advisory" not in alarm
-    folder = capsule.folder_for(session, alarm) if recorded else None
-    directory = second.scratch_outside(start.cwd)
-    try:
-        order = os.path.join(directory, "order.json")
-        result = os.path.join(directory, "result.json")
-        with open(order, "w", encoding="utf-8") as f:
-            json.dump({**_order(start, alarm, expected, where, hand), "result": result, "resumed": resumed, "alarm": safe(alarm),
-                       "capsule": folder and os.path.abspath(folder)}, f)
-        environment = {**os.environ, **ranks.alone(), ENVIRONMENT: order}
-        if start.hash_seed is not None:
-            environment["PYTHONHASHSEED"] = start.hash_seed
-        code, why, files = second.run(start, [*start.command, *more], environment, directory, alarm, resumed,
-                                      [os.path.abspath(session.config.runs)], folder and os.path.dirname(folder))
-        try:
-            with open(result, encoding="utf-8") as f:
-                found = json.load(f)
-        except (OSError, ValueError):
-            findings.passed_over(alarm, why or f"the second process ended (exit code {code}) before step {alarm['step']}")
-            return False
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    order = {**_order(start, alarm, expected, where, hand), "resumed": resumed}
+    found, why, files, folder = _ask(session, alarm, order, more, recorded)
+    if found is None:
+        findings.passed_over(alarm, why)
+        return False
     findings.apply(alarm, found["findings"])
     alarm["step"], alarm["capsule"] = found["step"], capsule.arrived(session, alarm, found["capsule"] and folder)
     if found["no_capsule"]:
         session.not_watched(found["no_capsule"])
+    elif recorded and where == "earlier":
+        _record(session, alarm, order, found, files)
     alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = found["rerun"], "restart", found["verified"]
     said = "; ".join(t for t in (found["text"], remark, files) if t)
     alarm["rerun_text"] = said + (f" ({alarm['rerun_text']})" if alarm["rerun_text"] else "")
     return True
+
+
+def _ask(session, alarm, order, more, recorded):
+    """Sends a second process. (what it found or None, why it did not, what has to be said of its files, where its capsule is)."""
+    start = session.start
+    folder = capsule.folder_for(session, alarm) if recorded else None
+    directory = second.scratch_outside(start.cwd)
+    try:
+        path = os.path.join(directory, "order.json")
+        result = os.path.join(directory, "result.json")
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump({**order, "result": result, "alarm": safe(alarm), "capsule": folder and os.path.abspath(folder)}, f)
+        environment = {**os.environ, **ranks.alone(), ENVIRONMENT: path}
+        if start.hash_seed is not None:
+            environment["PYTHONHASHSEED"] = start.hash_seed
+        code, why, files = second.run(start, [*start.command, *more], environment, directory, alarm, order["resumed"],
+                                      [os.path.abspath(session.config.runs)], folder and os.path.dirname(folder))
+        try:
+            with open(result, encoding="utf-8") as f:
+                return json.load(f), "", files, folder
+        except (OSError, ValueError):
+            return None, why or f"the second process ended (exit code {code}) before step {order['step']}", files, folder
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _record(session, alarm, order, found, files):
+    """Now that it is known which step it was, the program is run up to it once more, recorded, for its capsule and the experiments on
+    the whole step. `found` takes over what came of it."""
+    what = f"a capsule of step {found['step']}: "
+    if found["found_in"] is None:
+        session.not_watched(f"{what}the bad value came up after the last step")
+    elif found["seconds"] > LONGEST_SEARCH:
+        session.not_watched(f"{what}the program would have to run up to it once more, which takes {found['seconds'] / 60:.0f} min")
+    else:
+        order = {**order, "first": found["step"], "step": found["step"], "written": found["found_in"] == "written", "damaged": True}
+        recorded, why, more_files, folder = _ask(session, alarm, order, [], True)
+        births = [[(b["op"], b["file"], b["line"]) for b in one["findings"]["births"][:1]] for one in (found, recorded) if one]
+        if recorded is None or births[0] != births[1]:
+            session.not_watched(what + (why or "the program did something else as it ran up to it once more"))
+            return
+        findings.apply(alarm, recorded["findings"])
+        alarm["capsule"] = capsule.arrived(session, alarm, recorded["capsule"] and folder)
+        found["text"] += ", and again as it was recorded" + (f"; {more_files}" if more_files and not files else "")
+        if recorded["no_capsule"]:
+            session.not_watched(recorded["no_capsule"])
 
 
 def _order(start, alarm, expected, where, hand):
@@ -104,7 +138,8 @@ class Target:
 
     def __init__(self, order):
         self.order = order
-        self.finished = False
+        self.finished = self.at_end = False
+        self.began = time.monotonic()
 
     @classmethod
     def from_environment(cls):
@@ -191,7 +226,7 @@ class Target:
             return None
         from . import damage
 
-        earlier = damage.sinks(session, optimizer) if self.order["first"] < self.order["step"] else []
+        earlier = damage.sinks(session, optimizer) if self.order["first"] < self.order["step"] or self.order.get("damaged") else []
         self.finish(session, optimizer, earlier or sinks_of.of_optimizer(optimizer))
 
     def on_searched(self, session, optimizer, sinks):
@@ -231,6 +266,7 @@ class Target:
 
         for optimizer in sinks_of.watched_optimizers():
             if self._is_mine(optimizer) and (found := damage.sinks(session, optimizer)):
+                self.at_end = True
                 self.finish(session, optimizer, found)
 
     def finish(self, session, optimizer, sinks, written_at=None):
@@ -271,6 +307,8 @@ class Target:
         with open(temporary, "w", encoding="utf-8") as f:
             json.dump({"findings": found, "rerun": verdict, "verified": verified, "text": text,
                        "step": self.order["step"] if written_at is None else written_at, "capsule": written,
+                       "found_in": None if self.at_end else "window" if written_at is None else "written",
+                       "seconds": time.monotonic() - self.began,
                        "no_capsule": next((w for w in session.report.not_watched if w not in told), "")}, f)
         os.replace(temporary, self.order["result"])
         os._exit(0)
@@ -281,7 +319,6 @@ class Target:
             _native.tape_clear()
             return None
         if self.order["first"] < self.order["step"]:  # none was on the tape
-            session.not_watched(f"a capsule of step {self.order['step']}: the step in question was not known as the program ran again")
             return None
         alarm = {**self.order["alarm"], "rerun": verdict, "rerun_by": "restart", "rerun_verified": verified, "rerun_text": text}
         findings.apply(alarm, found)

@@ -34,6 +34,8 @@
 #include "observe/tracer_torch.h"
 #include "observe/write_watch_torch.h"
 #include "finitude/scan.h"
+#include "show/capsule_report.h"
+#include "show/json_file.h"
 #include "show/show.h"
 
 namespace py = pybind11;
@@ -411,5 +413,12 @@ PYBIND11_MODULE(_native, m) {
   m.def("report_problem", [](const std::string& text) {
     const auto report = nlohmann::json::parse(text, nullptr, false);
     return report.is_discarded() ? std::string("not JSON") : show::problem(report);
+  });
+  // report_of_capsule(text of capsule.json, folder) -> (text of a report, "") or ("", why there is none)
+  m.def("report_of_capsule", [](const std::string& text, const std::string& folder) {
+    nlohmann::json about, report;
+    std::string why = show::parse_json(text, about);
+    if (why.empty()) why = show::report_of_capsule(about, folder, report);
+    return std::pair(why.empty() ? report.dump() : std::string(), why);
   });
 }

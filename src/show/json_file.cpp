@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "show/capsule_report.h"
 #include "show/printable.h"
 #include "show/show.h"
 
@@ -59,7 +60,14 @@ std::string read_report_json(const std::string& path, std::size_t limit, nlohman
   std::string file = path, bytes;
   if (std::filesystem::is_directory(path, error)) {
     file = path + "/report.json";
-    if (!std::filesystem::exists(file, error)) return "is a folder without a report.json";
+    if (!std::filesystem::exists(file, error)) {
+      file = path + "/capsule.json";
+      if (!std::filesystem::exists(file, error)) return "is a folder without a report.json or capsule.json";
+      nlohmann::json about;
+      std::string reason = read_file(file, limit, bytes);
+      if (reason.empty()) reason = parse_json(bytes, about);
+      return reason.empty() ? report_of_capsule(about, path, report) : reason;
+    }
   }
   std::string reason = read_file(file, limit, bytes);
   return reason.empty() ? parse_report_json(bytes, report) : reason;

@@ -9,6 +9,7 @@
 #include "compare/about.h"
 #include "compare/trace_run.h"
 #include "finitude/report.h"
+#include "show/capsule_report.h"
 #include "show/json_file.h"
 #include "show/printable.h"
 #include "show/sample_reports.h"
@@ -42,6 +43,12 @@ void check(const std::string& bytes, bool shown) {
   const std::string reason = parse_report_json(bytes, report);
   if (printable(reason) != reason) fail("a reason that cannot be printed");
   if (shown && parse_report(bytes).ok() != reason.empty()) fail("two readers disagree");
+  // The same as that of a capsule, whose file says the rest.
+  json of_capsule;
+  if (shown && reason.empty() && !report["alarms"].empty() &&
+      report_of_capsule({{"kind", "finitude capsule"}, {"alarm", report["alarms"][0]}, {"ranks", report["watched"]}}, "", of_capsule).empty())
+    fail("ranks that are no number");
+  if (shown && !report.is_discarded() && report_of_capsule(report, "", of_capsule).empty()) check_shown(of_capsule);
   if (reason.empty() && report.contains("trace")) compare::run_of_trace(report);
   if (shown && !report.is_discarded()) {
     check_shown(report);

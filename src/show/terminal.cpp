@@ -27,13 +27,18 @@ class Terminal {
     }
     if (alarms.size() > kShownAlarms) more(alarms.size() - kShownAlarms, "alarm");
     advisories();
-    if (!alarms.empty()) labelled("watched", Tone::kDim, {{watched_sentence(report_)}});
+    if (!alarms.empty() && knows_what_was_watched()) labelled("watched", Tone::kDim, {{watched_sentence(report_)}});
     not_watched();
     hint();
     return page_.take();
   }
 
  private:
+  // The report of a capsule is of one alarm: it does not.
+  bool knows_what_was_watched() const {
+    const Json& watched = at(report_, "watched");
+    return count(watched, "optimizers") + count(watched, "steps") + count(watched, "backward_calls") != 0;
+  }
   void labelled(const char* label, Tone tone, const std::vector<Piece>& pieces) {
     page_.line(label, tone, pieces, kHang);
   }

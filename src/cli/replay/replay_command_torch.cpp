@@ -13,6 +13,8 @@
 #include "replay/tape_script_torch.h"
 #include "replay/tape_verdict.h"
 #include "replay/tape_walk_torch.h"
+#include "show/capsule_report.h"
+#include "show/show.h"
 
 namespace finitude::cli {
 namespace {
@@ -55,6 +57,7 @@ class Command {
       err_(options_.capsule + " " + status.why() + "\n");
       return kUnreadable;
     }
+    if (options_.report) return report(about);
     if (about.contains("redacted") && about["redacted"] != false) {
       err_(options_.capsule + " was made with --redact: its values were left out, so it cannot be replayed\n");
       return kCannotHere;
@@ -150,6 +153,17 @@ class Command {
     for (const auto& output : stop.outputs) both.push_back({"output." + output.name, output.tensor});
     if (stopped_ != nullptr) *stopped_ = {true, stop.inputs, stop.outputs};
     return save(both);
+  }
+
+  int report(const nlohmann::json& about) {
+    constexpr int kWidth = 80;
+    nlohmann::json report;
+    if (const std::string why = show::report_of_capsule(about, options_.capsule, report); !why.empty()) {
+      err_(options_.capsule + " " + why + "\n");
+      return kUnreadable;
+    }
+    out_(show::terminal(report, {false, kWidth, true}));
+    return kDone;
   }
 
   int script(const nlohmann::json& about) {

@@ -1,0 +1,50 @@
+"""A bad weight that came to light late: a second process finds the step, and once it is known that step gets its capsule too."""
+
+import pytest
+from helpers import run
+from replayed_alone import replayed
+
+SCRIPT = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+AT, LAST = WHEN, 8
+model = nn.Sequential(nn.Linear(4, 300), nn.Linear(300, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+def scale():
+    with torch.no_grad():
+        model[0].bias.div_(torch.where(torch.arange(300) == 250, 0.0, 1.0))
+for i in range(LAST):
+    x = torch.rand(8, 4)
+    loss = model[0](x)[:, :1].mul(0.1).mean() + model[1].weight[:, 0].pow(2).sum()
+    if i == AT:
+        scale()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+if AT == LAST:
+    scale()
+"""
+
+
+@pytest.mark.fast
+def test_the_step_that_was_found_has_a_capsule_and_a_fix_tried_on_it(tmp_path):
+    got = run(tmp_path, SCRIPT.replace("WHEN", "5"), "--on-alarm", "warn")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "restart", True), got.told()
+    assert alarm["births"][0]["op"] == "aten::div_" and "model[0].bias.div_(" in alarm["births"][0]["source"], got.told()
+    assert alarm["fix"]["verified"] and "whole step" in str(alarm["cause"]["experiments"]), got.told()
+    assert replayed(got)["step"] == 5
+    assert "a capsule of step" not in got.err, got.told()
+
+
+def test_what_came_up_after_the_last_step_has_none_and_that_is_said(tmp_path):
+    alarm = (got := run(tmp_path, SCRIPT.replace("WHEN", "8"), "--on-alarm", "warn")).the_alarm()
+    assert alarm["births"][0]["op"] == "aten::div_" and not alarm["capsule"], got.told()
+    assert "the bad value came up after the last step" in got.err, got.told()
+
+
+@pytest.mark.fast
+def test_no_capsule_is_wanted(tmp_path):
+    alarm = (got := run(tmp_path, SCRIPT.replace("WHEN", "5"), "--on-alarm", "warn", "--capsules", "0")).the_alarm()
+    assert alarm["step"] == 5 and not alarm["capsule"] and "as it was recorded" not in alarm["rerun_text"], got.told()
