@@ -7,7 +7,8 @@
 
 namespace finitude::show {
 
-// about: what its capsule.json holds, not checked yet; folder: where it lies. A checked report, or in one line why there is none.
+// about: what its capsule.json holds, not checked yet; folder: where it lies. A checked report, or in one
+// line why there is none.
 std::string report_of_capsule(const nlohmann::json& about, const std::string& folder, nlohmann::json& report);
 
 }  // namespace finitude::show

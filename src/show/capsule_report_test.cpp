@@ -11,8 +11,14 @@ namespace {
 using nlohmann::json;
 
 json capsule_of(const json& report) {
-  return {{"kind", "finitude capsule"}, {"schema", 1},       {"created", "2026-11-22T10:00:00+00:00"}, {"finitude", "0.1.0"},
-          {"torch", "2.13.0"},          {"ranks", 2},        {"alarm", report["alarms"][0]}};
+  return {{"kind", "finitude capsule"},
+          {"schema", 1},
+          {"created", "2026-11-22T10:00:00+00:00"},
+          {"finitude", "0.1.0"},
+          {"torch", "2.13.0"},
+          {"ranks", 2},
+          {"script", report["script"]},
+          {"alarm", report["alarms"][0]}};
 }
 
 TEST(CapsuleReport, TellsTheAlarmOfTheRun) {
@@ -24,7 +30,9 @@ TEST(CapsuleReport, TellsTheAlarmOfTheRun) {
   EXPECT_EQ(report["alarms"][0]["capsule"], "/tmp/copy");
   const TerminalOptions plain{false, 80, true};
   const std::string shown = terminal(report, plain), was = terminal(run, plain);
-  const auto birth = [](const std::string& text) { return text.substr(text.find("born in"), text.find("again") - text.find("born in")); };
+  const auto birth = [](const std::string& text) {
+    return text.substr(text.find("born in"), text.find("again") - text.find("born in"));
+  };
   EXPECT_NE(shown.find("born in"), std::string::npos);
   EXPECT_EQ(birth(shown), birth(was));
   EXPECT_EQ(shown.find("watched"), std::string::npos);  // a capsule does not know
@@ -32,8 +40,10 @@ TEST(CapsuleReport, TellsTheAlarmOfTheRun) {
 
 TEST(CapsuleReport, SaysWhyThereIsNone) {
   json report;
-  for (const json& about : {json(), json::array(), json("text"), json::object(), json({{"kind", "finitude capsule"}}),
-                            json({{"kind", "finitude capsule"}, {"alarm", {1, 2}}}), json({{"kind", json::array({1})}, {"alarm", json::object()}})}) {
+  for (const json& about :
+       {json(), json::array(), json("text"), json::object(), json({{"kind", "finitude capsule"}}),
+        json({{"kind", "finitude capsule"}, {"alarm", {1, 2}}}),
+        json({{"kind", json::array({1})}, {"alarm", json::object()}})}) {
     EXPECT_EQ(report_of_capsule(about, "", report), "is not that of a capsule") << about;
   }
   json about = capsule_of(sample("loss_forward"));
