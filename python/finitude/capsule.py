@@ -120,7 +120,7 @@ def complete(alarm, redact):
     with contextlib.suppress(OSError, ValueError):
         with open(about, encoding="utf-8") as f:
             document = json.load(f)
-        told = {key: value for key, value in alarm.items() if key != "capsule"}
+        told = {**alarm, "capsule": None}  # wherever it lies
         document["alarm"] = safe(_without_sources(told) if redact else told)
         try:
             with open(temporary, "w", encoding="utf-8") as f:
