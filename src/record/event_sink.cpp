@@ -76,6 +76,10 @@ EventSink::Token EventSink::begin(BeginOp&& begun) {
   const std::size_t bytes = sizeof op + op.name.capacity() + bytes_of(op.inputs) + bytes_of(op.scalars) +
                             (begun.makes ? kNodeBytes : 0);
   trace_.ops.push_back(std::move(op));
+  if (!late_.none()) {
+    const std::vector<TensorUse> inputs = trace_.ops[id].inputs;  // looked_at() writes into the ops
+    for (const TensorUse& use : inputs) late_.looked_at(trace_.ops, use);
+  }
   account(bytes);
   return {id, generation_.load(std::memory_order_relaxed)};
 }
@@ -104,6 +108,7 @@ bool EventSink::end(Token token, EndOp&& ended) {
   op.failed = ended.failed;
   op.captured = ended.captured;
   op.end_order = ++ends_;
+  late_.ended(trace_.ops, token.op);
   return true;
 }
 
@@ -145,6 +150,7 @@ void EventSink::add_sink(const std::string& kind, const std::string& name, SeenT
   if (trace_.sinks.size() >= kMaxTraceSinks) return drop();
   Sink sink{kind, name, placed(std::move(value)), ends_ + 1, micro_batch};
   account(sizeof sink + kind.size() + name.size() + bytes_of(sink.value));
+  late_.looked_at(trace_.ops, sink.value);
   trace_.sinks.push_back(std::move(sink));
 }
 
@@ -153,6 +159,7 @@ void EventSink::begin_anew(Trace* old) {
   Trace trace;
   std::unordered_map<std::string, std::uint32_t> stacks;
   std::unordered_map<NodeKey, OpId> made_by;
+  LateWrites late;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     generation_.fetch_add(1, std::memory_order_release);
@@ -160,6 +167,7 @@ void EventSink::begin_anew(Trace* old) {
     std::swap(held, storages_);
     std::swap(stacks, stacks_);
     std::swap(made_by, made_by_);
+    std::swap(late, late_);
     bytes_ = 0;
     ends_ = 0;
     full_.store(limits_.ops == 0 || limits_.bytes == 0, std::memory_order_relaxed);

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "record/late_writes.h"
 #include "record/trace.h"
 
 namespace finitude::record {
@@ -123,6 +124,7 @@ class EventSink {
   std::unordered_map<void*, StorageId> storages_;
   std::unordered_map<std::string, std::uint32_t> stacks_;
   std::unordered_map<NodeKey, OpId> made_by_;
+  LateWrites late_;
   std::size_t bytes_ = 0;
   std::uint32_t ends_ = 0;
 };

@@ -1,5 +1,6 @@
 """DistributedDataParallel on two gloo ranks."""
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -27,6 +28,7 @@ def main():
         if rank == 0:
             print(f"step {i} loss {loss.item():.6f}", flush=True)
     dist.destroy_process_group()
+    time.sleep(0.3)  # else gloo may abort the interpreter (pytorch#179291)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,87 @@
+#include "record/late_writes.h"
+
+#include <algorithm>
+
+#include "record/exchange.h"
+
+namespace finitude::record {
+namespace {
+
+bool readable(const TensorUse& use) { return use.storage != kNone && use.begin < use.end; }
+
+// It only hands on what another call writes: wait_tensor of _c10d_functional.
+bool only_waits(const Op& op) { return op.name.find("::wait") != std::string::npos; }
+
+// Bytes that the op has read and does not write: handed on as they are.
+bool hands_on(const Op& op, const TensorUse& output) {
+  if (op.is_view) return true;
+  return std::ranges::any_of(op.inputs, [&](const TensorUse& in) {
+    return in.storage == output.storage && in.begin == output.begin && in.end == output.end && !in.written;
+  });
+}
+
+}  // namespace
+
+void LateWrites::looked_at(std::vector<Op>& ops, const TensorUse& use) {
+  if (use.health.ok() || !readable(use)) return;
+  const auto at = open_.find(use.storage);
+  if (at == open_.end()) return;
+  for (Open& open : at->second) {
+    if (use.begin < open.begin || use.end > open.end) continue;  // the bad ones may be those of others
+    Op& op = ops[open.op];
+    if (open.output == kNone) {
+      open.output = static_cast<std::uint32_t>(op.outputs.size());
+      op.outputs.push_back(op.inputs[open.input]);
+    }
+    TensorUse& out = op.outputs[open.output];
+    if (use.begin == out.begin && use.end == out.end && use.dtype == out.dtype) {
+      out.health = use.health;
+      out.first_bad = use.shape == out.shape ? use.first_bad : -1;
+      out.bad_rows = use.shape == out.shape ? use.bad_rows : std::vector<std::int64_t>{};
+    } else {  // a part of it: at least as many as are in this one
+      out.health.nan = std::max(out.health.nan, use.health.nan);
+      out.health.pos_inf = std::max(out.health.pos_inf, use.health.pos_inf);
+      out.health.neg_inf = std::max(out.health.neg_inf, use.health.neg_inf);
+    }
+  }
+}
+
+void LateWrites::written(OpId by, const TensorUse& use) {
+  const auto at = open_.find(use.storage);
+  if (at == open_.end()) return;
+  std::erase_if(at->second, [&](const Open& open) { return open.op < by && use.begin < open.end && open.begin < use.end; });
+  if (at->second.empty()) open_.erase(at);
+}
+
+void LateWrites::open(const Op& op, OpId id, const TensorUse& use, std::uint32_t input, std::uint32_t output) {
+  if (!readable(use)) return;
+  written(id, use);
+  if (op.failed || !use.health.ok()) return;
+  open_[use.storage].push_back({id, use.begin, use.end, input, output});
+}
+
+void LateWrites::ended(std::vector<Op>& ops, OpId id) {
+  const Op& op = ops[id];
+  if (exchanges_values(op.name) && !only_waits(op)) {
+    // Their schemas do not say which of their tensors they write: c10d::recv_ writes what it is given.
+    for (std::uint32_t i = 0; i < op.inputs.size(); ++i) {
+      const TensorUse& in = op.inputs[i];
+      const auto same = [&](const TensorUse& out) { return out.storage == in.storage && out.begin == in.begin && out.end == in.end; };
+      if (std::ranges::none_of(op.outputs, same)) open(op, id, in, i, kNone);
+    }
+    for (std::uint32_t i = 0; i < op.outputs.size(); ++i) open(op, id, op.outputs[i], kNone, i);
+    return;
+  }
+  if (open_.empty()) return;
+  // One that began before the collective had it called: what it hands over is what the collective left.
+  const std::vector<TensorUse> outputs = op.outputs;  // looked_at() writes into ops
+  for (const TensorUse& out : outputs) {
+    if (!hands_on(op, out)) written(id, out);
+    looked_at(ops, out);
+  }
+  for (const TensorUse& in : op.inputs) {
+    if (in.written) written(id, in);
+  }
+}
+
+}  // namespace finitude::record

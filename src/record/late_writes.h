@@ -1,0 +1,35 @@
+// What collective operations write, told of when it is seen: they may go on after their call has ended, so that what
+// their tensors hold at its end is, by chance, from before or from after.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "record/trace.h"
+
+namespace finitude::record {
+
+// Follows one trace as it is gathered. A tensor of a collective that was finite at the end of its call and is not when it
+// is looked at next, with no write in between, is told as an output of the collective. Not for several threads at a time.
+class LateWrites {
+ public:
+  // An op that is complete in `ops`: what it wrote, or had written by others.
+  void ended(std::vector<Op>& ops, OpId id);
+  // A tensor as it is now, not written since by the op that hands it over.
+  void looked_at(std::vector<Op>& ops, const TensorUse& use);
+  bool none() const noexcept { return open_.empty(); }
+
+ private:
+  struct Open {
+    OpId op;
+    std::int64_t begin, end;  // bytes of the storage
+    std::uint32_t input, output;  // of the op: where this tensor stands; kNone: not there
+  };
+  void open(const Op& op, OpId id, const TensorUse& use, std::uint32_t input, std::uint32_t output);
+  void written(OpId by, const TensorUse& use);
+
+  std::unordered_map<StorageId, std::vector<Open>> open_;
+};
+
+}  // namespace finitude::record

@@ -1,0 +1,144 @@
+#include "record/late_writes.h"
+
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include "record/event_sink.h"
+
+namespace finitude::record {
+namespace {
+
+int memory[4];
+
+SeenTensor tensor(std::uint64_t nan = 0, std::int64_t begin = 0, std::int64_t end = 16, int at = 0) {
+  SeenTensor seen;
+  seen.memory = &memory[at];
+  seen.use.begin = begin;
+  seen.use.end = end;
+  seen.use.dtype = sense::DType::kFloat32;
+  seen.use.shape = {(end - begin) / 4};
+  seen.use.health.numel = static_cast<std::uint64_t>(end - begin) / 4;
+  seen.use.health.nan = nan;
+  if (nan != 0) seen.use.first_bad = 0;
+  return seen;
+}
+
+class LateWritesTest : public ::testing::Test {
+ protected:
+  LateWritesTest() { sink_.start(); }
+
+  EventSink::Token begin(const std::string& name, std::initializer_list<SeenTensor> inputs, OpId parent = kNone) {
+    BeginOp op;
+    op.op.name = name;
+    op.op.parent = parent;
+    op.generation = sink_.generation();
+    op.inputs = inputs;
+    return sink_.begin(std::move(op));
+  }
+  void end(EventSink::Token token, std::initializer_list<SeenTensor> outputs, bool is_view = false) {
+    EndOp op;
+    op.outputs = outputs;
+    op.is_view = is_view;
+    sink_.end(token, std::move(op));
+  }
+  void run(const std::string& name, std::initializer_list<SeenTensor> inputs, std::initializer_list<SeenTensor> outputs) {
+    end(begin(name, inputs), outputs);
+  }
+  std::uint64_t nan_of(const Trace& trace, OpId op) {
+    std::uint64_t nan = 0;
+    for (const TensorUse& out : trace.ops[op].outputs) nan += out.health.nan;
+    return nan;
+  }
+
+  EventSink sink_;
+};
+
+TEST_F(LateWritesTest, WhatIsReadNextTellsWhatTheCollectiveWrote) {
+  run("c10d::allreduce_", {tensor()}, {tensor()});
+  run("aten::mul", {tensor(4)}, {tensor(4, 0, 16, 1)});
+  const Trace trace = sink_.take();
+  EXPECT_EQ(nan_of(trace, 0), 4u);
+  EXPECT_EQ(trace.ops[0].outputs[0].first_bad, 0);
+}
+
+TEST_F(LateWritesTest, AnOpThatCalledItHandsItOver) {
+  const auto outer = begin("mine::shared", {tensor(0, 0, 16, 1)});
+  end(begin("c10d::allreduce_", {tensor()}, outer.op), {tensor()});
+  end(outer, {tensor(4)});
+  EXPECT_EQ(nan_of(sink_.take(), 1), 4u);
+}
+
+TEST_F(LateWritesTest, ASinkIsALookToo) {
+  run("c10d::allreduce_", {tensor()}, {tensor()});
+  sink_.add_sink("gradient", "w", tensor(4), 0);
+  EXPECT_EQ(nan_of(sink_.take(), 0), 4u);
+}
+
+TEST_F(LateWritesTest, WhatIsReceivedIsAnInputOnly) {
+  run("c10d::recv_", {tensor()}, {});
+  run("aten::mul", {tensor(4)}, {});
+  const Trace trace = sink_.take();
+  ASSERT_EQ(trace.ops[0].outputs.size(), 1u);
+  EXPECT_EQ(nan_of(trace, 0), 4u);
+  EXPECT_EQ(trace.ops[0].inputs[0].health.nan, 0u);
+}
+
+TEST_F(LateWritesTest, ThePartsOfABucketAreAddedToIt) {
+  run("c10d::allreduce_", {tensor()}, {tensor()});
+  run("aten::div", {tensor(0, 0, 8)}, {});
+  run("aten::div", {tensor(2, 8, 16)}, {});
+  run("aten::add", {tensor(2, 8, 16)}, {});
+  EXPECT_EQ(nan_of(sink_.take(), 0), 2u);
+}
+
+TEST_F(LateWritesTest, AWaitWritesNothing) {
+  run("_c10d_functional::all_reduce", {tensor(0, 0, 16, 1)}, {tensor()});
+  run("_c10d_functional::wait_tensor", {tensor()}, {tensor(4)});
+  EXPECT_EQ(nan_of(sink_.take(), 0), 4u);
+}
+
+TEST_F(LateWritesTest, AViewIsALook) {
+  run("c10d::allreduce_", {tensor()}, {tensor()});
+  end(begin("aten::view", {tensor()}), {tensor(4)}, true);
+  EXPECT_EQ(nan_of(sink_.take(), 0), 4u);
+}
+
+TEST_F(LateWritesTest, WhatAnotherOpWroteIsNotTheCollectives) {
+  run("c10d::allreduce_", {tensor()}, {tensor()});
+  SeenTensor written = tensor();
+  written.use.written = true;
+  run("aten::log_", {written}, {tensor(4)});
+  run("aten::mul", {tensor(4)}, {});
+  EXPECT_EQ(nan_of(sink_.take(), 0), 0u);
+}
+
+TEST_F(LateWritesTest, WhatLiesBesideItIsNotTheCollectives) {
+  run("c10d::allreduce_", {tensor(0, 0, 8)}, {tensor(0, 0, 8)});
+  run("aten::mul", {tensor(1, 0, 16)}, {});
+  run("aten::mul", {tensor(1, 8, 16)}, {});
+  run("aten::mul", {tensor(1, 0, 8, 2)}, {});
+  EXPECT_EQ(nan_of(sink_.take(), 0), 0u);
+}
+
+TEST_F(LateWritesTest, TheLastOfTwoIsMeant) {
+  run("c10d::allreduce_", {tensor()}, {tensor()});
+  run("c10d::allreduce_", {tensor()}, {tensor()});
+  run("aten::mul", {tensor(4)}, {});
+  const Trace trace = sink_.take();
+  EXPECT_EQ(nan_of(trace, 0), 0u);
+  EXPECT_EQ(nan_of(trace, 1), 4u);
+}
+
+TEST_F(LateWritesTest, EveryTraceIsItsOwn) {
+  run("c10d::allreduce_", {tensor()}, {tensor()});
+  sink_.clear();
+  run("aten::sub", {tensor()}, {tensor(0, 0, 16, 1)});
+  run("aten::mul", {tensor(4)}, {});
+  EXPECT_EQ(nan_of(sink_.take(), 0), 0u);
+}
+
+}  // namespace
+}  // namespace finitude::record
