@@ -197,6 +197,54 @@ def test_micro_batches(tmp_path):
     assert captured.with_changes(FIXED).code == 0
 
 
+# A framework's loop, which holds everything and asks its loader for a batch ahead. It has the name of one that we know.
+TRAINER = """
+class Trainer:
+    def __init__(self, model, optimizer, loader):
+        self.model, self.optimizer, self.loader = model, optimizer, loader
+    def ahead(self):
+        batches = iter(self.loader)
+        batch = next(batches)
+        for following in batches:
+            yield batch
+            batch = following
+        yield batch
+    def training_step(self, model, inputs, count=None):
+        loss = self.compute_loss(model, inputs)
+        loss.backward()
+        return loss.detach()
+    def train(self):
+        for epoch in range(3):
+            for batch in self.ahead():
+                self.training_step(self.model, batch)
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+"""
+TRAINS = MICRO[:MICRO.index("def loss_of")] + """
+from transformers.trainer import Trainer
+class Mine(Trainer):
+    def compute_loss(self, model, inputs):
+        x = inputs["x"]
+        print("step", [x.sum().item(), model[0].weight.sum().item(), inputs["name"]], flush=True)
+        return (torch.log(x.sum(1, keepdim=True)) * model(x)).mean()
+Mine(model, optimizer, loader).train()
+"""
+
+
+def test_the_batch_that_a_framework_gave(tmp_path):
+    (tmp_path / "transformers").mkdir()
+    (tmp_path / "transformers" / "__init__.py").write_text("")
+    (tmp_path / "transformers" / "trainer.py").write_text(TRAINER)
+    captured = Captured(tmp_path, TRAINS)
+    step = captured.alarm["step"]
+    assert captured.alarm["rerun_by"] == "closure" and step > 1
+    assert [sorted(key for key, _ in b["batch"]["dict"]) for b in captured.about["start"]["batches"]] == [["name", "x"]]
+    same = captured.with_changes(words=["--json"])
+    assert (same.code, json.loads(same.out)["way"]) == (1, "batch"), same.told()
+    assert steps(same.err)[-1] == captured.told[step]
+    assert captured.with_changes(FIXED).code == 0
+
+
 # No loader: batches drawn by a generator, or taken by the number of the step.
 BY_HAND = LOADER.replace("for x, y in loader:", "for i in range(16):\n            x, y = BATCH").replace("loader = DataLoader", "unused = DataLoader") \
     .replace("WORKERS", "0")

@@ -113,12 +113,14 @@ def _fetched():
     return [(owners.index(e[0]), e[1], e[2], events[min(at[id(e)] + ahead[e[0]], len(events) - 1)][4]) for e in used], max(ahead.values(), default=0)
 
 
-def _given(units):
-    """The same of what a framework gave to the calls that it made for the step."""
-    found = []
+def _given(units, parameters):
+    """The same of what a framework gave to the calls that it made for the step. What holds parameters is no batch: it is the
+    framework's own."""
+    own, found = {id(p) for p in parameters}, []
     for unit in units:
         for value in (*unit.args, *unit.kwargs.values()):
-            if not isinstance(value, torch.nn.Module) and any(_native.tape_reads(t) for t in tensors_of(value)):
+            tensors = [] if isinstance(value, torch.nn.Module) else list(tensors_of(value))
+            if any(_native.tape_reads(t) for t in tensors) and not any(id(t) in own for t in tensors):
                 found.append((0, value, None, unit.generators))
                 break
     return found
@@ -149,10 +151,11 @@ class Begun:
 
     def __init__(self, session, optimizer):
         self.tensors, self.told = Tensors(), False
-        units = session.units.log if session.units.window == _native.windows_closed() else ()
+        called = session.units.again is not None or session.units.window == _native.windows_closed()
         batches = []
         found, ahead = _fetched()
-        for i, (loader, batch, samples, generators) in enumerate(found or _given(units)):
+        found = found or _given(session.units.log if called else (), discover.parameters(optimizer))
+        for i, (loader, batch, samples, generators) in enumerate(found):
             batches.append({
                 "loader": loader, "ahead": ahead, "samples": samples, "batch": tree(batch, f"batch.{i}", self.tensors),
                 "generators": self.tensors.add_bytes(f"generators.batch.{i}", generators.bytes()),

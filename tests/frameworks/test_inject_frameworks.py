@@ -13,7 +13,7 @@ NORM = "x / x.norm(dim=1, keepdim=True)"
 
 
 @pytest.mark.parametrize(("program", "configuration", "old", "new"), [
-    ("lightning_fit.py", "plain", NORM, "x / (x.norm(dim=1, keepdim=True) + 1e-3)"),
+    ("lightning_fit.py", "automatic", NORM, "x / (x.norm(dim=1, keepdim=True) + 1e-3)"),
     ("trainer_fit.py", "plain", "first / first.norm", "first / (1e-3 + first.norm"),
     ("trainer_fit.py", "accumulating", "first / first.norm", "first / (1e-3 + first.norm"),
 ], ids=["lightning", "trainer", "accumulating"])
