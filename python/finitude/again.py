@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from . import family, pages, ranks
+from . import capsule_alarm, family, pages, ranks
 from .apart import Apart, scratch_outside
 
 ORDER = "order.json"   # in the directory of a rank: what a second run of it is to explain
@@ -35,7 +35,7 @@ class _Wanted:
     def done(self):
         return os.path.exists(self.result)
 
-    def take_over(self, files):
+    def take_over(self, files, redact):
         """True if the second run came to that step. files: what has to be said of those that it wrote."""
         try:
             with open(self.result, encoding="utf-8") as f:
@@ -46,6 +46,11 @@ class _Wanted:
             self.alarm.update({key: found["findings"][key] for key in ("births", "cause", "fix", "path")})
         self.alarm.update(step=found["step"], rerun=found["rerun"], rerun_by="restart", rerun_verified=found["verified"],
                           rerun_text="; ".join(t for t in (found["text"], files) if t))
+        if found["capsule"] and os.path.isfile(os.path.join(self.order["capsule"], "capsule.json")):
+            self.alarm["capsule"] = self.order["capsule_told"]
+            capsule_alarm.complete(self.alarm, redact)
+        elif found["no_capsule"]:
+            self.member.document["watched"].setdefault("not_watched", []).append(found["no_capsule"])
         text = pages.as_json(self.member.document)
         pages.write(os.path.join(self.member.directory, "report.json"), text.encode())
         pages.write_html(os.path.join(self.member.directory, "report.html"), text)
@@ -87,7 +92,7 @@ def explain(members, command, environment, settings, seconds, cwd=None):
             with open(one.path, "w", encoding="utf-8") as f:
                 json.dump(one.order, f)
         why, files = _run(wanted, command, environment, settings, directory, seconds, cwd)
-        explained = [one for one in wanted if one.take_over(files)]
+        explained = [one for one in wanted if one.take_over(files, settings.redact)]
         for one in wanted:
             if one not in explained:
                 one.alarm["rerun_text"] = why
@@ -101,7 +106,8 @@ def _run(wanted, command, environment, settings, directory, seconds, cwd):
     environment = dict(environment)
     scratch, apart = scratch_outside(cwd), None
     try:
-        apart = Apart(scratch, cwd, command[1:], time.time() - seconds, [os.path.abspath(settings.runs)], stays=directory)
+        apart = Apart(scratch, cwd, command[1:], time.time() - seconds, [os.path.abspath(settings.runs)],
+                      stay=[directory, *sorted({one.member.directory for one in wanted})])
     except OSError:
         pass  # its files are written a second time then, which is said
     try:

@@ -20,12 +20,12 @@ _MOST_FILES, _MOST_SECONDS = 20_000, 1.0
 
 
 class Apart:
-    """What the second process is started with. scratch: a directory that is removed afterwards. stays: a directory where
+    """What the second process is started with. scratch: a directory that is removed afterwards. stay: directories where
     what is written is written."""
 
-    def __init__(self, scratch, cwd, arguments, since, left_out=(), fresh=True, stays=None):
+    def __init__(self, scratch, cwd, arguments, since, left_out=(), fresh=True, stay=()):
         self.scratch, self.cwd = scratch, cwd
-        self.stays = os.path.realpath(stays) if stays and os.path.isdir(stays) else None
+        self.stay = [os.path.realpath(d) for d in stay if d and os.path.isdir(d)]
         self.directories = _outermost([cwd, *_named(arguments, cwd), *_open_for_writing()])
         self.inside = [d for d in self.directories if not _is_below(scratch, d)]
         self.made = _made_since(self.inside, since, left_out) if fresh else []
@@ -50,7 +50,7 @@ class Apart:
         except OSError:
             pass
         self._libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None)
-        stays, done = os.open(self.stays, os.O_PATH | os.O_DIRECTORY) if self.stays else None, []
+        stay, done = [(d, os.open(d, os.O_PATH | os.O_DIRECTORY)) for d in self.stay], []
         for directory, options in self._plan:
             if "," in directory or ":" in directory:  # they mean something to overlayfs
                 continue
@@ -58,8 +58,9 @@ class Apart:
                 if self._libc.mount(b"overlay", os.fsencode(directory), b"overlay", 0, os.fsencode(variant)) == 0:
                     done.append(directory)
                     break
-        if stays is not None and any(_is_below(self.stays, d) for d in done):
-            self._libc.mount(b"/proc/self/fd/%d" % stays, os.fsencode(self.stays), None, _MS_BIND | _MS_REC, None)
+        for directory, opened in stay:
+            if any(_is_below(directory, d) for d in done):
+                self._libc.mount(b"/proc/self/fd/%d" % opened, os.fsencode(directory), None, _MS_BIND | _MS_REC, None)
         os.chdir(self.cwd)
         for path in reversed(self.made):  # what is in a directory before the directory
             if any(_is_below(path, d) for d in done):

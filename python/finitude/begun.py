@@ -36,7 +36,7 @@ class Tensors:
         if word is None or tensor.layout != torch.strided or tensor.device.type == "meta":
             return None
         try:
-            plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+            plain = _native.local_of(tensor).detach().resolve_conj().resolve_neg().cpu().contiguous()
             plain.data_ptr()
         except (RuntimeError, NotImplementedError):  # a subclass without memory of its own
             return None

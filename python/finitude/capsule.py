@@ -1,6 +1,5 @@
 """Capsules: the second run of a bad step is put on a tape, and the tape with what it reads into a folder beside the report."""
 
-import contextlib
 import datetime
 import json
 import linecache
@@ -11,6 +10,7 @@ import shutil
 import torch
 
 from . import _native, begun, discover, flags, ranks
+from .capsule_alarm import without_sources
 from .report import safe
 
 REPLAY_BELOW = 16 << 20  # bytes of inputs: a replay to check the capsule takes no longer than a step of such a size
@@ -112,25 +112,6 @@ def arrived(session, alarm, folder):
     return None
 
 
-def complete(alarm, redact):
-    """What became of the step is known only when its capsule is there: its report is made that of the run. Where that cannot be, or the
-    capsule has gone meanwhile, nothing is lost but that."""
-    about = os.path.join(alarm["capsule"], "capsule.json")
-    temporary = f"{about}.{os.getpid()}.new"
-    with contextlib.suppress(OSError, ValueError):
-        with open(about, encoding="utf-8") as f:
-            document = json.load(f)
-        told = {**alarm, "capsule": None}  # wherever it lies
-        document["alarm"] = safe(_without_sources(told) if redact else told)
-        try:
-            with open(temporary, "w", encoding="utf-8") as f:
-                json.dump(document, f, indent=1, allow_nan=False)
-            os.replace(temporary, about)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-
-
 def _about(session, alarm):
     redact = session.config.redact
     about = {
@@ -141,7 +122,7 @@ def _about(session, alarm):
         "optimizer": alarm.get("optimizer", ""), "alarm": alarm, "flags": flags.flags(),
     }
     if redact:
-        about["alarm"] = _without_sources(alarm)
+        about["alarm"] = without_sources(alarm)
     else:
         about["command"] = list(session.report.command)
         about["seeds"] = flags.seeds()
@@ -153,15 +134,6 @@ def _about(session, alarm):
 
 def _source_of(file, line):
     return linecache.getline(file, line).strip()[:400]
-
-
-def _without_sources(value):
-    if isinstance(value, dict):
-        kept = {k: _without_sources(v) for k, v in value.items() if k not in ("source", "file", "saved", "diff", "samples")}
-        if isinstance(kept.get("outcome"), str):
-            kept["outcome"] = kept["outcome"].partition(":")[0]  # what follows may show a value and its line
-        return kept
-    return [_without_sources(v) for v in value] if isinstance(value, list) else value
 
 
 def _git(directory):

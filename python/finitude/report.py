@@ -137,13 +137,13 @@ class Report:
 
     def write(self):
         """Writes report.json and report.html of the run and --report, and what they say into the capsules; returns the paths written."""
-        from . import capsule
+        from . import capsule_alarm
 
         document = self.document()
         text = json.dumps(document, indent=1, allow_nan=False) + "\n"
         for alarm in self.alarms:
             if alarm.get("capsule"):
-                capsule.complete(alarm, self.config.redact)
+                capsule_alarm.complete(alarm, self.config.redact)
         written = []
         directory = self.run_directory()
         targets = [(os.path.join(directory, "report.json"), text.encode())] if directory else []

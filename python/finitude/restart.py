@@ -32,7 +32,7 @@ def run(session, alarm, expected, where="window", hand=None):
     if ranks.several():
         findings.passed_over(alarm, TOGETHER)
         if session.member and start is not None and not alarm["harmless"]:
-            _leave_order(session, {**_order(start, alarm, expected, where, hand), "ranks": ranks.world()[1]})
+            _leave_order(session, alarm, {**_order(start, alarm, expected, where, hand), "ranks": ranks.world()[1]})
             if session.config.on_alarm == "stop":
                 session.teller.later = alarm
         return False
@@ -124,11 +124,13 @@ def _order(start, alarm, expected, where, hand):
     }
 
 
-def _leave_order(session, order):
+def _leave_order(session, alarm, order):
     """For whoever started all ranks: they can only be run again together, which needs this run to be over."""
     directory = session.report.run_directory()
     if directory is None:
         return
+    if capsule.wanted(session) and "advisory" not in alarm and (folder := capsule.folder_for(session, alarm)):
+        order = {**order, "alarm": safe(alarm), "capsule": os.path.abspath(folder), "capsule_told": folder}
     with open(os.path.join(directory, again.ORDER), "w", encoding="utf-8") as f:
         json.dump(order, f)
 

@@ -11,6 +11,7 @@
 #include "bindings/own_rules_python.h"
 #include "bindings/tape_python.h"
 #include "bindings/template_in_hand_torch.h"
+#include "bindings/wrapped_torch.h"
 #include "explain/explain.h"
 #include "observe/tracer_torch.h"
 #include "replay/lab_torch.h"
@@ -67,7 +68,7 @@ replay::LastUpdate ask_last_update(const py::object& last) {
     }
     const auto tensor = [](const py::handle& item) {
       if (!THPVariable_Check(item.ptr())) throw py::type_error("no tensor");
-      return THPVariable_Unpack(item.ptr());
+      return local_of(THPVariable_Unpack(item.ptr()));
     };
     for (const py::handle& item : py::list(told)) {
       const auto change = py::reinterpret_borrow<py::tuple>(item);

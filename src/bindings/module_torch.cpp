@@ -28,6 +28,7 @@
 #include "bindings/units_python.h"
 #include "bindings/verdict_torch.h"
 #include "bindings/window_torch.h"
+#include "bindings/wrapped_torch.h"
 #include "bindings/written_torch.h"
 #include "observe/effort.h"
 #include "observe/tensor_view_torch.h"
@@ -45,7 +46,7 @@ namespace {
 
 using nlohmann::json;
 
-bool view(const at::Tensor& t, observe::TensorView* v) { return t.defined() && observe::view_of(*t.unsafeGetTensorImpl(), v); }
+bool view(const at::Tensor& t, observe::TensorView* v) { return t.defined() && observe::view_of(*local_of(t).unsafeGetTensorImpl(), v); }
 
 py::object statistics(const at::Tensor& t) {
   observe::TensorView v;
@@ -389,11 +390,14 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("trace_on", [] { return observe::Tracer::get().on(); });
   m.def("trace_length", [] { return observe::Tracer::get().num_ops(); });
-  m.def("trace_name", [](const at::Tensor& t, const std::string& origin, const std::string& name) {
+  m.def("local_of", [](const at::Tensor& t) { return local_of(t); });  // the shard of a DTensor that lies here; else the tensor itself
+  m.def("trace_name", [](const at::Tensor& given, const std::string& origin, const std::string& name) {
+    const at::Tensor& t = local_of(given);
     if (TemplateInHand* const hand = template_in_hand()) return hand->name_in_trace(t, origin_of(origin), name);
     observe::Tracer::get().name_storage(*t.unsafeGetTensorImpl(), origin_of(origin), name);
   });
-  m.def("trace_sink", [](const std::string& kind, const std::string& name, const at::Tensor& t) {
+  m.def("trace_sink", [](const std::string& kind, const std::string& name, const at::Tensor& given) {
+    const at::Tensor& t = local_of(given);
     if (TemplateInHand* const hand = template_in_hand()) return hand->add_sink(kind, name, t);
     observe::Tracer::get().add_sink(kind, name, *t.unsafeGetTensorImpl(), 0);
   });

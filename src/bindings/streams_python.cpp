@@ -4,6 +4,7 @@
 
 #include "base/immortal.h"
 #include "bindings/attributes_python.h"
+#include "bindings/error_aside_python.h"
 
 namespace finitude::bindings {
 namespace {
@@ -25,25 +26,13 @@ struct Stream {
 base::Immortal<std::vector<Stream>> the_streams;
 std::vector<Stream>& own_streams() { return *the_streams; }
 
-// A snapshot may be taken while an exception of the program's, or of ours for it, is under way.
-class ErrorAside {
- public:
-  ErrorAside() { PyErr_Fetch(&type_, &value_, &trace_); }
-  ~ErrorAside() { PyErr_Restore(type_, value_, trace_); }
-  ErrorAside(const ErrorAside&) = delete;
-  ErrorAside& operator=(const ErrorAside&) = delete;
-
- private:
-  PyObject *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
-};
-
 PyObject* gauss_name() {
   static PyObject* const name = PyUnicode_InternFromString("gauss_next");
   return name;
 }
 
 std::optional<double> next_gauss(PyObject* random) {
-  const ErrorAside aside;
+  const ErrorAside aside;  // a snapshot may be taken while an exception of the program's, or of ours for it, is under way
   PyObject* value = own_attribute(random, gauss_name());
   std::optional<double> found;
   if (value != nullptr && PyFloat_Check(value)) found = PyFloat_AS_DOUBLE(value);

@@ -10,6 +10,7 @@
 #include "bindings/tape_level_torch.h"
 #include "bindings/tape_python.h"
 #include "bindings/template_in_hand_torch.h"
+#include "bindings/wrapped_torch.h"
 #include "capture/link.h"
 #include "capture/tape_file.h"
 #include "cli/replay/replay_command_torch.h"
@@ -189,15 +190,16 @@ void define_tape(py::module_& m) {
   m.def("tape_on", [] { return TapeRecorder::get().on(); });
   m.def("tape_name", [](py::handle t, const std::string& kind, const std::string& name) {
     if (!THPVariable_Check(t.ptr())) return;
-    if (TemplateInHand* const hand = template_in_hand()) hand->name_on_tape(THPVariable_Unpack(t.ptr()), kind, name);
-    else TapeRecorder::get().name_storage(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl(), kind, name);
+    const at::Tensor& local = local_of(THPVariable_Unpack(t.ptr()));
+    if (TemplateInHand* const hand = template_in_hand()) hand->name_on_tape(local, kind, name);
+    else TapeRecorder::get().name_storage(*local.unsafeGetTensorImpl(), kind, name);
   });
   // What a replay has to come to. False: the tape does not touch this tensor.
   m.def("tape_outcome", [](const std::string& kind, const std::string& name, py::handle t) {
-    if (TemplateInHand* const hand = template_in_hand(); hand != nullptr && THPVariable_Check(t.ptr()))
-      return hand->add_outcome(kind, name, THPVariable_Unpack(t.ptr()));
-    return THPVariable_Check(t.ptr()) &&
-           TapeRecorder::get().add_outcome(kind, name, THPVariable_Unpack(t.ptr()));
+    if (!THPVariable_Check(t.ptr())) return false;
+    const at::Tensor& local = local_of(THPVariable_Unpack(t.ptr()));
+    if (TemplateInHand* const hand = template_in_hand()) return hand->add_outcome(kind, name, local);
+    return TapeRecorder::get().add_outcome(kind, name, local);
   });
   // The tape as the bytes of its file. Ends the recording.
   m.def(
@@ -243,9 +245,10 @@ void define_tape(py::module_& m) {
   m.def("tape_when_armed", [](std::size_t max_bytes) { live().tape_when_armed = max_bytes; });
   // Does the step on the tape in hand read this tensor?
   m.def("tape_reads", [](py::handle t) {
-    if (const TemplateInHand* const hand = template_in_hand(); hand != nullptr && THPVariable_Check(t.ptr()))
-      return hand->reads(THPVariable_Unpack(t.ptr()));
-    return THPVariable_Check(t.ptr()) && TapeRecorder::get().reads(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl());
+    if (!THPVariable_Check(t.ptr())) return false;
+    const at::Tensor& local = local_of(THPVariable_Unpack(t.ptr()));
+    if (const TemplateInHand* const hand = template_in_hand()) return hand->reads(local);
+    return TapeRecorder::get().reads(*local.unsafeGetTensorImpl());
   });
   m.def("tape_inputs", [](const std::string& bytes) { return inputs_of(parsed(bytes)); });
   m.def("capsule_write", &capsule_write, py::arg("folder"), py::arg("about"), py::arg("max_bytes"), py::arg("redact"),

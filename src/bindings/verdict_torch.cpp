@@ -32,7 +32,9 @@ bool owns(OptimizerEntry& entry, const LossNote& note) {
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
     owned |= THPVariable_Check(p) && note.leaves.contains(THPVariable_Unpack(p).unsafeGetTensorImpl());
   });
-  return owned;
+  // The leaves may be stand-ins for the parameters, whose gradients are handed on after backward: FSDP2 gathers whole ones of its shards.
+  return owned || (!is_clean && std::none_of(note.leaves.begin(), note.leaves.end(),
+                                             [](const c10::TensorImpl* leaf) { return live().owner.contains(leaf); }));
 }
 
 decide::Verdict verdict_of(OptimizerEntry& entry, bool buffers_turned_nan) {

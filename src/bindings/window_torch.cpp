@@ -21,6 +21,7 @@
 #include "bindings/template_tape_torch.h"
 #include "bindings/units_torch.h"
 #include "bindings/verdict_torch.h"
+#include "bindings/wrapped_torch.h"
 #include "bindings/written_torch.h"
 #include "observe/tape_recorder_torch.h"
 #include "observe/tensor_view_torch.h"
@@ -34,7 +35,7 @@ const at::Tensor* gradient_of(PyObject* parameter) {
   if (!THPVariable_Check(parameter)) return nullptr;
   const at::Tensor& p = THPVariable_Unpack(parameter);
   const auto* meta = torch::autograd::impl::get_autograd_meta(p);
-  return meta != nullptr && meta->grad_.defined() ? &meta->grad_ : nullptr;
+  return meta != nullptr && meta->grad_.defined() ? &local_of(meta->grad_) : nullptr;
 }
 
 namespace {
@@ -93,10 +94,10 @@ bool root_is_bad(const observe::TensorView& root, PyObject* grad) {
   if (h.ok()) return false;
   observe::TensorView g;
   if (root.numel <= 1 || grad == nullptr || !THPVariable_Check(grad) ||
-      !observe::view_of(*THPVariable_Unpack(grad).unsafeGetTensorImpl(), &g) || g.numel != root.numel) {
+      !observe::view_of(*local_of(THPVariable_Unpack(grad)).unsafeGetTensorImpl(), &g) || g.numel != root.numel) {
     return true;
   }
-  const at::Tensor values = THPVariable_Unpack(grad).detach().reshape({-1}).to(at::kDouble).contiguous();
+  const at::Tensor values = local_of(THPVariable_Unpack(grad)).detach().reshape({-1}).to(at::kDouble).contiguous();
   const double* w = values.const_data_ptr<double>();
   if (root.dtype == sense::DType::kOther || !root.contiguous) return true;
   const auto size = static_cast<std::size_t>(sense::info(root.dtype).size_bytes) *
@@ -109,7 +110,7 @@ bool root_is_bad(const observe::TensorView& root, PyObject* grad) {
 
 void note_root(PyObject* object, PyObject* grad, bool scaled) {
   if (!THPVariable_Check(object)) return;  // a GradientEdge has no value
-  const at::Tensor& root = THPVariable_Unpack(object);
+  const at::Tensor& root = local_of(THPVariable_Unpack(object));
   if (live().devices != 0 && root.defined() && is_watched_device(*root.unsafeGetTensorImpl())) {
     LossNote& note = add_note();
     note.scaled = scaled;
@@ -134,7 +135,7 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
   }
   observe::TensorView g;
   note.grad_bad = grad != nullptr && THPVariable_Check(grad) &&
-                  observe::view_of(*THPVariable_Unpack(grad).unsafeGetTensorImpl(), &g) && observe::quick(g).bad;
+                  observe::view_of(*local_of(THPVariable_Unpack(grad)).unsafeGetTensorImpl(), &g) && observe::quick(g).bad;
   if (note.bad) {
     collect_leaves(root, &note.leaves);
     note_given(root);

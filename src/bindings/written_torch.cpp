@@ -8,6 +8,7 @@
 
 #include "bindings/meter.h"
 #include "bindings/window_torch.h"
+#include "bindings/wrapped_torch.h"
 #include "observe/tensor_view_torch.h"
 
 namespace finitude::bindings {
@@ -46,13 +47,13 @@ void for_each_state_tensor(PyObject* state, PyObject* parameter, Visit&& visit) 
 
 bool is_bad(const at::Tensor& tensor) {
   observe::TensorView v;
-  return tensor.defined() && observe::view_of(*tensor.unsafeGetTensorImpl(), &v) && observe::quick(v).bad;
+  return tensor.defined() && observe::view_of(*local_of(tensor).unsafeGetTensorImpl(), &v) && observe::quick(v).bad;
 }
 
 // Elements [first, last) of a contiguous tensor; all of any other.
 bool is_bad(const at::Tensor& tensor, std::int64_t first, std::int64_t last) {
   observe::TensorView v;
-  if (!tensor.defined() || !observe::view_of(*tensor.unsafeGetTensorImpl(), &v)) return false;
+  if (!tensor.defined() || !observe::view_of(*local_of(tensor).unsafeGetTensorImpl(), &v)) return false;
   if (!v.contiguous || v.dtype == sense::DType::kOther) return observe::quick(v).bad;
   const auto item = static_cast<std::int64_t>(tensor.itemsize());
   last = std::min(last, v.numel);
@@ -134,8 +135,9 @@ bool UndoCopy::add_plain_attributes(PyObject* attributes) {
   return plain != nullptr;
 }
 
-bool UndoCopy::add(const at::Tensor& tensor) {
+bool UndoCopy::add(const at::Tensor& given) {
   observe::TensorView v;
+  const at::Tensor& tensor = local_of(given);
   if (!tensor.defined() || tensor.numel() == 0) return true;
   if (!observe::view_of(*tensor.unsafeGetTensorImpl(), &v)) return !tensor.is_floating_point();
   items_.push_back({tensor, needed_});

@@ -117,10 +117,11 @@ Birth Slicer::described(EventId id, std::uint32_t sink) {
 }
 
 // The loss is fine and yet a gradient computation made something bad of a finite gradient and a bad value of
-// the forward pass: that is where it was born. The forward value was hidden there, which is half the story.
+// the forward pass: that is where it was born. The forward value was hidden there, which is half the story. A copy makes nothing
+// of what it is given: it may bring home what other ranks sent, which no thread of backward's wrote.
 bool Slicer::crosses(const Event& event, Labels labels) const {
   return !loss_is_bad_ && event.from == Event::From::kOp && trace_.ops[event.op].phase == Phase::kBackward &&
-         (labels & kAnyDamage) == kDamaged;
+         trace_.ops[event.op].name != "aten::copy_" && (labels & kAnyDamage) == kDamaged;
 }
 
 void Slicer::slice(std::uint32_t sink) {

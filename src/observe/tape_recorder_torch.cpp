@@ -24,6 +24,7 @@ struct OpenOp {
 };
 thread_local std::vector<OpenOp> open_ops;
 thread_local std::uint64_t open_generation = 0;
+thread_local std::uint32_t exchanging = 0;  // collective operations, and what is called inside of them
 thread_local bool inside = false;
 
 struct InsideGuard {
@@ -47,7 +48,7 @@ struct TapeRecorder::Op : TapeOp {
 };
 
 struct TapeRecorder::Context : at::ObserverContext {
-  bool is_node = false;
+  bool is_node = false, exchanges = false;
   std::uint64_t generation = 0, number = 0;
   record::OpId traced = record::kNone;
   const Op* op = nullptr;
@@ -286,13 +287,18 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
   if (!on_) return nullptr;
   if (open_generation != generation_) {
     open_ops.clear();
+    exchanging = 0;
     open_generation = generation_;
   }
   const Op& op = op_of(fn);
-  if (op.exchanges) {
+  if (op.exchanges || exchanging != 0) {  // a backend may call operators on buffers of its own, which other ranks' values come into
     exchange(fn);
-    ++exchanges_[op.name];
-    return nullptr;
+    if (op.exchanges) ++exchanges_[op.name];
+    auto context = std::make_unique<Context>();
+    context->exchanges = true;
+    context->generation = generation_;
+    ++exchanging;
+    return context;
   }
   if (op.transparent) return nullptr;
   if (autocast_.empty() && autocast_ahead())
@@ -363,6 +369,10 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
 void TapeRecorder::end_op(const at::RecordFunction& fn, Context* context) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (context->generation != generation_) return;  // a new tape began meanwhile
+  if (context->exchanges) {
+    if (open_generation == generation_) --exchanging;
+    return;
+  }
   while (open_generation == generation_ && !open_ops.empty() && open_ops.back().number >= context->number)
     open_ops.pop_back();
   if (full_ || !on_) return;

@@ -10,6 +10,7 @@
 #include "observe/nested_writes.h"
 #include "observe/op_info_torch.h"
 #include "observe/surely_finite.h"
+#include "record/exchange.h"
 
 namespace finitude::observe {
 namespace {
@@ -123,6 +124,7 @@ void Tracer::stop() {
 }
 
 void Tracer::clear() {
+  others_write_ = false;
   sink_.clear();
   backward_stack_ = record::kNone;
   micro_batch_ = 0;
@@ -233,6 +235,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     }
   }
   const bool says_what_it_writes = info.name.starts_with("aten::");
+  if (!says_what_it_writes && record::exchanges_values(info.name)) others_write_ = true;
   const auto changes = [&](const at::Tensor& t) {
     if (!says_what_it_writes) return true;
     return !changing.empty() && std::find(changing.begin(), changing.end(), memory_of(t)) != changing.end();
@@ -240,7 +243,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   const bool by_parts = info.by_parts.load(std::memory_order_relaxed);
   const bool sketch = sketch_.load(std::memory_order_relaxed);
 
-  Eye eye(known_, open_generation);
+  Eye eye(known_, others_write_.load(std::memory_order_relaxed) ? 0 : open_generation);
   record::BeginOp begun;
   begun.inputs.reserve(4);
   context->input_memory.reserve(4);
@@ -347,7 +350,8 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   const OpInfo& info = *context->info;
   // What lies in full traces is not held, so that its address may be used again: nothing is known of it. Nor is it of
   // fresh memory, which host code may fill unseen (torch.tensor).
-  const std::uint64_t remembers = sink_.full() || info.allocates ? 0 : context->token.generation;
+  const bool forgets = sink_.full() || info.allocates || others_write_.load(std::memory_order_relaxed);
+  const std::uint64_t remembers = forgets ? 0 : context->token.generation;
   Eye eye(known_, remembers);
   const bool moves = info.is_op && info.may_view && info.writes == 0 && !info.from_host;
   const bool sketch = sketch_.load(std::memory_order_relaxed);

@@ -87,6 +87,7 @@ class Tracer {
   KnownHealth known_;
   std::atomic<const Places*> places_ = nullptr;
   std::atomic<bool> nodes_tell_backward_ = false, sketch_ = false, paused_ = false;
+  std::atomic<bool> others_write_ = false;  // values of other ranks come into memory unseen, also into buffers that no operator is given
   std::atomic<std::uint32_t> backward_stack_ = record::kNone, micro_batch_ = 0;
   at::CallbackHandle handle_ = 0;      // of start() and stop(), which one thread calls
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 
+#include "observe/tensor_view_torch.h"
 #include "replay/tape_observer_torch.h"
 #include "replay/tape_player.h"
 
@@ -24,7 +25,8 @@ class EarlierWeights : public PlayObserver {
       if (storage.kind != "parameter" || storage.origin != Storage::kInput) continue;
       const auto found = by_name.find(storage.name);
       // Of a part of it, or of several parameters in one storage, nobody says where they lie.
-      if (found == by_name.end() || !found->second->parameter.is_cpu() || found->second->parameter.storage().nbytes() != storage.size_bytes ||
+      observe::TensorView view;
+      if (found == by_name.end() || !observe::view_of(*found->second->parameter.unsafeGetTensorImpl(), &view) || found->second->parameter.storage().nbytes() != storage.size_bytes ||
           found->second->parameter.numel() * found->second->parameter.element_size() != storage.size_bytes) {
         why_not = "the last update of " + storage.name + " is not known";
         return;

@@ -1,0 +1,106 @@
+"""Models whose parameters lie on several ranks: FSDP of both kinds, tensor parallel. What this rank holds of a gradient is what it reads."""
+
+import json
+import pathlib
+import subprocess
+
+import pytest
+import torch  # noqa: F401  its libraries
+from finitude import _native
+from helpers import LIMIT, write_script
+from process_support import TORCHRUN, cold
+
+pytestmark = pytest.mark.slow
+PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
+
+PROGRAM = """
+import time, torch
+import torch.distributed as dist
+from torch import nn
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+class MLP(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 3)
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+MAKE
+opt = torch.optim.AdamW(model.parameters(), lr=0.05)
+torch.manual_seed(SEED)
+for step in range(8):
+    x, y = torch.randn(6, 4), torch.randint(0, 3, (6,))
+    opt.zero_grad()
+    out = model(x)
+    if BAD: out = out / torch.relu(x.sum(1, keepdim=True))
+    nn.functional.cross_entropy(out, y).backward()
+    opt.step()
+local = [p.to_local() if hasattr(p, "to_local") else p for p in model.parameters()]
+print("rank", rank, all(bool(p.isfinite().all()) for p in local), flush=True)
+dist.destroy_process_group()
+time.sleep(0.3)  # else gloo may abort the interpreter (pytorch#179291)
+"""
+MESH = """
+from torch.distributed.device_mesh import init_device_mesh
+mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+"""
+FSDP2 = MESH + """
+from torch.distributed.fsdp import fully_shard
+model = MLP()
+for part in (model.up, model.down, model):
+    fully_shard(part, mesh=mesh)
+"""
+FSDP1 = """
+from torch.distributed.fsdp import FullyShardedDataParallel
+model = FullyShardedDataParallel(MLP(), device_id=torch.device("cpu"))
+"""
+TENSOR_PARALLEL = MESH + """
+from torch.distributed.tensor.parallel import parallelize_module, ColwiseParallel, RowwiseParallel
+model = parallelize_module(MLP(), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+"""
+KINDS = {"fsdp2": FSDP2, "fsdp1": FSDP1, "tensor parallel": TENSOR_PARALLEL}
+
+
+def program(kind, bad):
+    """Of tensor parallel all ranks have the same batch, of the others each its own."""
+    if kind == "tensor parallel":
+        bad = bad.partition(" and ")[0]
+    return PROGRAM.replace("MAKE", KINDS[kind]).replace("SEED", "7" if kind == "tensor parallel" else "100 + rank").replace("BAD", bad)
+
+
+def run(folder, text, *options):
+    write_script(folder, text)
+    return cold(folder, *options, *TORCHRUN, "2", "train.py", limit=3 * LIMIT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bad_step_is_stopped_explained_and_replayed(tmp_path, kind):
+    got = run(tmp_path, program(kind, "step == 5 and rank == 1"))
+    assert got.code == 1 and [(a["step"], a["weights"]) for a in got.alarms] == [(5, "clean")] * 2, got.told()
+    own = next(a for a in got.alarms if a["rank"] == 1)
+    assert own["sink"]["kind"] == "loss", own["sink"]
+    assert (own["rerun_by"], own["rerun"], own["rerun_verified"]) == ("restart", "persistent", True), own["rerun_text"]
+    birth = own["births"][0]
+    assert birth["op"] == "aten::div" and birth["source"].startswith("if step == 5"), birth
+    assert own["cause"]["class"] == "division-by-zero"
+    other = next(a for a in got.alarms if a["rank"] == 0)
+    if kind == "tensor parallel":
+        assert other["births"][0]["op"] == "aten::div"
+    else:
+        assert (other["sink"]["kind"], other["cause"]["class"]) == ("gradient", "other-rank"), other["births"]
+        assert "came from rank 1" in other["cause"]["text"] and {b["phase"] for b in other["births"]} == {"communication"}
+    for alarm in got.alarms:
+        folder = pathlib.Path(got.folder, alarm["capsule"])
+        about = json.loads((folder / "capsule.json").read_text())
+        assert (about["rank"], about["ranks"], about["replay"]) == (alarm["rank"], 2, "identical")
+        assert about["alarm"]["births"] == alarm["births"]
+        done = subprocess.run([PLAYER, folder], capture_output=True, text=True, timeout=120, env={"PATH": "/nowhere"})
+        assert done.returncode == 0 and done.stdout.startswith("identical"), done.stdout + done.stderr
+
+
+def test_a_healthy_run_is_silent(tmp_path):
+    got = run(tmp_path, program("fsdp2", "False"))
+    got.assert_silent()
+    assert sorted(got.out.splitlines()) == ["rank 0 True", "rank 1 True"]
+    assert got.watched["gradients_scanned"] == 2 * 8 * 4

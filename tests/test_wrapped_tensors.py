@@ -1,0 +1,100 @@
+"""Parameters of a Python class that holds another tensor and has no memory of its own, as DTensor is one."""
+
+import pytest
+import torch
+from finitude import _native
+from helpers import run
+
+HELD = """
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+class Held(torch.Tensor):
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, requires_grad=inner.requires_grad)
+    def __init__(self, inner):
+        self.inner = inner
+    def __repr__(self):
+        return "Held"
+    def __tensor_flatten__(self):
+        return ["inner"], None
+    @staticmethod
+    def __tensor_unflatten__(inner, context, size, stride):
+        return Held(inner["inner"])
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        bare = tree_map(lambda v: v.inner if isinstance(v, Held) else v, (args, kwargs or {}))
+        result = function(*bare[0], **bare[1])
+        if function._schema.name.endswith("_") and isinstance(args[0], Held):
+            return args[0]
+        return tree_map(lambda v: Held(v) if isinstance(v, torch.Tensor) else v, result)
+"""
+TRAINING = HELD + """
+torch.manual_seed(0)
+weight = nn.Parameter(Held(torch.randn(4, 3)))
+opt = torch.optim.SGD([weight], lr=0.1)
+for step in range(6):
+    opt.zero_grad()
+    x = torch.rand(5, 4)
+    loss = (x @ weight).pow(2).mean()
+    if step == 3: loss = loss * SCALE
+    loss.backward()
+    opt.step()
+print("finite", bool(weight.inner.isfinite().all()))
+"""
+
+
+def test_a_bad_step_is_left_out(tmp_path):
+    got = run(tmp_path, TRAINING.replace("SCALE", "float('nan')"), "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["weights"]) == (3, "clean"), got.told()
+    assert alarm["births"][0]["source"].endswith("loss * float('nan')"), alarm["births"]
+    assert "finite True" in got.out
+
+
+def test_a_gradient_alone_is_seen(tmp_path):
+    got = run(tmp_path, TRAINING.replace("    loss.backward()", "    loss.backward()\n    if step == 3: weight.grad.inner[1, 2] = float('inf')")
+              .replace("SCALE", "1"), "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"]) == (3, "gradient") and "finite True" in got.out, got.told()
+    assert got.watched["gradients_scanned"] >= 6
+
+
+def test_a_healthy_run_is_silent(tmp_path):
+    got = run(tmp_path, TRAINING.replace("SCALE", "2"))
+    got.assert_silent()
+    assert "finite True" in got.out and got.watched["gradients_scanned"] == 6
+
+
+def namespace():
+    names = {}
+    exec(HELD, names)
+    return names["Held"]
+
+
+def test_the_values_are_those_of_what_it_holds():
+    held = namespace()
+    inner = torch.tensor([1.0, float("nan")])
+    assert _native.local_of(held(inner)) is inner and _native.local_of(held(held(inner))) is inner
+    assert _native.statistics(held(inner))["nan"] == 1 and not _native.is_finite(held(inner))
+    assert _native.local_of(inner) is inner
+
+
+def test_a_class_that_does_not_tell_is_left_alone():
+    class Silent(namespace()):
+        def __tensor_flatten__(self):
+            raise RuntimeError("no")
+
+    class Two(namespace()):
+        def __tensor_flatten__(self):
+            return ["inner", "other"], None
+
+    silent, two = Silent(torch.ones(2)), Two(torch.ones(2))
+    two.other = torch.ones(2)
+    assert _native.local_of(silent) is silent and _native.local_of(two) is two
+    with pytest.raises(KeyError, match="mine"):   # what the program raises meanwhile is not lost
+        try:
+            raise KeyError("mine")
+        finally:
+            _native.local_of(Silent(torch.ones(2)))
