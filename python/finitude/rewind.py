@@ -176,6 +176,7 @@ def end(session, optimizer, pending):
         alarm["rerun_text"] += written_twice(twice)
         _trace_on_as_before(session)
         return False
+    _native.rewind_forget()
     passed_over = alarm["rerun_text"]
     alarm["rerun_by"], alarm["rerun_verified"] = pending["way"], same and not other
     together = "on all ranks together " if pending["vote"] is not None else ""
@@ -208,7 +209,10 @@ def end(session, optimizer, pending):
 
 def _as_before_second_run(optimizer, pending):
     """The second run went another way: the script goes on with the names, gradients and generators of the first."""
-    if pending["optimizer"] is not optimizer or not _native.rewind_undo():
+    if pending["optimizer"] is not optimizer:
+        _native.rewind_forget()
+        return False
+    if not _native.rewind_undo():
         return False
     for p, grad in pending["grads"]:
         p.grad = grad
@@ -229,6 +233,7 @@ def abandon(session):
     _native.trace_clear()
     _native.tape_clear()
     _native.rewind_end(False)
+    _native.rewind_forget()
     pending["ledger"].put_back()
     pending["others"].put_back()
     twice = pending["twice"] + pending["files"].end()

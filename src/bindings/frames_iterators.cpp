@@ -172,9 +172,10 @@ bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why)
 }
 
 bool FrameMemory::remember_generator(PyObject* object, int index, std::string* why) {
-  // Always weakly: letting go of a generator runs its finally clauses, which must not come late.
-  records_[index].ref = PyWeakref_NewRef(object, nullptr);
-  if (records_[index].ref == nullptr) {
+  // Weakly, even where everything else may be held for long: letting go of a generator runs its finally clauses, which must not come late.
+  records_[index].strong = keeper.keep_all;
+  if (!keeper.keep_all) records_[index].ref = PyWeakref_NewRef(object, nullptr);
+  if (!keeper.keep_all && records_[index].ref == nullptr) {
     PyErr_Clear();
     *why = cannot("cannot be referenced weakly", object);
     return false;

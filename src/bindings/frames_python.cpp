@@ -242,6 +242,7 @@ void StackSnapshot::take(const SnapshotOptions& options) noexcept {
       impl.memory.keeper.keep_strong = options.keep_strong;
       impl.memory.keeper.make_stand_in = options.make_stand_in;
       impl.memory.keeper.context = options.context;
+      impl.memory.keeper.keep_all = options.keep_all;
       impl.memory.begin();
       impl.valid = impl.remember_all();
       // A snapshot that cannot be used holds on to nothing.

@@ -29,6 +29,7 @@ struct SnapshotOptions {
   KeepStrong keep_strong = nullptr;  // null: every tensor is remembered by weak reference
   MakeStandIn make_stand_in = nullptr;  // null: a name whose tensor died is left unset
   void* context = nullptr;
+  bool keep_all = false;             // everything is held, until clear() or the next take()
 };
 
 struct RewindVerdict {

@@ -257,21 +257,26 @@ void Keeper::keep_new(PyObject* object, Value* value) {
     bool strong = false, weak = false;
     const TypeInfo info = type_info(Py_TYPE(object));
     met = met || info.stream;
-    switch (info.value) {
-      case TypeClass::kPlain: strong = true; break;
-      case TypeClass::kFunction: strong = function_is_plain(object), weak = !strong; break;
-      case TypeClass::kBuiltin: strong = builtin_is_plain(object), weak = !strong; break;
-      case TypeClass::kTensor:
-        value->size = 0;  // asked about again at every take: what a tensor is part of changes
-        strong = value_may_stay(object), weak = !strong;
-        if (weak && make_stand_in != nullptr) make_stand_in(object, context, &value->stand_in);
-        break;
-      case TypeClass::kWeak: strong = value_may_stay(object), weak = !strong; break;
-      case TypeClass::kContainer: strong = look_into(object, value); break;
-      case TypeClass::kOpaque:
-        value->held = Held::kInPlace;
-        value->marks = reinterpret_cast<std::uintptr_t>(Py_TYPE(object));
-        break;
+    if (keep_all) {
+      strong = true;
+      if (info.value == TypeClass::kContainer) value->size = element_count(object), value->contents = contents_of(object);
+    } else {
+      switch (info.value) {
+        case TypeClass::kPlain: strong = true; break;
+        case TypeClass::kFunction: strong = function_is_plain(object), weak = !strong; break;
+        case TypeClass::kBuiltin: strong = builtin_is_plain(object), weak = !strong; break;
+        case TypeClass::kTensor:
+          value->size = 0;  // asked about again at every take: what a tensor is part of changes
+          strong = value_may_stay(object), weak = !strong;
+          if (weak && make_stand_in != nullptr) make_stand_in(object, context, &value->stand_in);
+          break;
+        case TypeClass::kWeak: strong = value_may_stay(object), weak = !strong; break;
+        case TypeClass::kContainer: strong = look_into(object, value); break;
+        case TypeClass::kOpaque:
+          value->held = Held::kInPlace;
+          value->marks = reinterpret_cast<std::uintptr_t>(Py_TYPE(object));
+          break;
+      }
     }
     if (strong) {
       Py_INCREF(object);

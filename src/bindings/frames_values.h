@@ -95,6 +95,7 @@ class Keeper {
   KeepStrong keep_strong = nullptr;
   MakeStandIn make_stand_in = nullptr;
   void* context = nullptr;
+  bool keep_all = false;         // holds whatever it is given
 
   void keep(PyObject* object, Value* value);
   // Would keep() find what it found the last time? Looks at the object's own memory only, not at what it holds.

@@ -288,6 +288,12 @@ PyObject* rewind_undo(PyObject*, PyObject*) {
   return PyBool_FromLong(stack_put_back_now());
 }
 
+// rewind_forget(): the script goes on from the second run, or from nowhere.
+PyObject* rewind_forget(PyObject*, PyObject*) {
+  stack_forget_now();
+  Py_RETURN_NONE;
+}
+
 // put_back(ready): buffers as at the start of the window, generators as right after its last batch was fetched. Where no
 // loader was seen and the batch did not lie ready the generators stay: going back would draw the same bad batch again.
 PyObject* put_back(PyObject*, PyObject* ready) {
@@ -331,6 +337,7 @@ PyMethodDef methods[] = {
     {"rewind_begin", rewind_begin, METH_NOARGS, nullptr},
     {"rewind_end", rewind_end, METH_O, nullptr},
     {"rewind_undo", rewind_undo, METH_NOARGS, nullptr},
+    {"rewind_forget", rewind_forget, METH_NOARGS, nullptr},
     {"put_back", put_back, METH_O, nullptr},
     {"loader_methods", reinterpret_cast<PyCFunction>(loader_methods), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},

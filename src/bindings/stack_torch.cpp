@@ -222,9 +222,12 @@ std::string stack_restore(StackSnapshot* snapshot) {
 }
 
 void stack_take_now() {
-  Budget budget;
-  before_second_run().take({&keep_strong, &make_stand_in, &budget});
+  SnapshotOptions all;
+  all.keep_all = true;  // what the second run rebinds the program may read when it goes on from the first
+  before_second_run().take(all);
 }
+
+void stack_forget_now() { before_second_run().clear(); }
 
 bool stack_put_back_now() {
   std::string why;

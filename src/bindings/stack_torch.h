@@ -20,9 +20,11 @@ PyMethodDef* stack_methods();
 std::string stack_take(StackSnapshot* snapshot);     // empty: taken; else why not
 std::string stack_check(StackSnapshot* snapshot);    // empty: the present stack can be put back
 std::string stack_restore(StackSnapshot* snapshot);  // empty: done
-// The stack as it stands before a second run, for where that run goes another way than the first.
+// The stack as it stands before a second run, for where that run goes another way than the first. Held until it is put back
+// or forgotten.
 void stack_take_now();
 bool stack_put_back_now();
+void stack_forget_now();
 
 // User frames, innermost first, and the module. Takes the GIL if this thread does not hold it.
 bool current_place(std::vector<record::Frame>* frames, std::string* module);
