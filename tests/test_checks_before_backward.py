@@ -20,7 +20,8 @@ CHECKS = [
     "torch.isnan(loss)", "torch.isnan(loss).any()", "loss.isnan()", "loss.isnan().item()", "not torch.isfinite(loss)",
     "not torch.isfinite(loss).all()", "not loss.isfinite()", "loss != loss", "not loss == loss", "math.isnan(loss.item())",
     "math.isnan(loss)", "not math.isfinite(float(loss))", "np.isnan(loss.item())", "str(loss.item()) == 'nan'",
-    "torch.isnan(torch.stack([loss, loss])).any()", "not (loss.item() < 1e9)",
+    "torch.isnan(torch.stack([loss, loss])).any()", "not (loss.item() < 1e9)", "torch.isnan(loss.detach())",
+    "not math.isfinite(loss.detach().cpu().item())", "not torch.isfinite(loss.detach()).all()", "math.isnan(loss.detach())",
 ]
 
 
@@ -88,6 +89,18 @@ SIDE = {
         for i, x in enumerate(batches):
             loss = loss_of(x)
             aside = (loss * NAN).item()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "a copy that is only logged": """
+        for i, x in enumerate(batches):
+            loss = loss_of(x)
+            aside = (loss * NAN).detach().item()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "copies that nobody looks at": """
+        for i, x in enumerate(batches):
+            asides = [(loss_of(x) * NAN).detach() for _ in range(20)]
+            loss = loss_of(x) + torch.nan_to_num(asides[0])
             opt.zero_grad(); loss.backward(); opt.step()
         """,
     "a term that is left out of the loss": """

@@ -1,6 +1,7 @@
 #include "bindings/checked_torch.h"
 
 #include <ATen/ops/_local_scalar_dense_cpu_dispatch.h>
+#include <ATen/ops/detach_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/eq_cpu_dispatch.h>
 #include <ATen/ops/isinf_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/ne_cpu_dispatch.h>
@@ -35,12 +36,20 @@ struct Range {
   bool overlaps(const Range& other) const { return first <= other.last && other.first <= last; }
 };
 
+// A bad value of which the script has made a copy without a graph. To look at the copy is to look at the value.
+struct Detached {
+  const void* data = nullptr;
+  CheckedLoss of;
+};
+
 struct Checks {
   std::atomic<bool> on = false;
   std::atomic<std::uint32_t> looks = 0;
   std::atomic<std::size_t> waiting = 0;  // size of `checked`
-  std::mutex mutex;                      // guards the two below, which operators on any thread write
+  std::atomic<std::size_t> copied = 0;   // size of `copies`
+  std::mutex mutex;                      // guards the three below, which operators on any thread write
   std::vector<CheckedLoss> checked;
+  std::vector<Detached> copies;
   std::vector<Range> given;              // graphs of the last bad roots
   std::vector<CheckedLoss> dropped;      // with the GIL held
   std::vector<std::unique_ptr<torch::Library>> stand_ins;
@@ -82,32 +91,71 @@ Range range_of(const at::Tensor& root, std::vector<const c10::TensorImpl*>* leav
   return range;
 }
 
-// Rare: a value that is part of a graph and is not finite was looked at. On any thread, perhaps without the GIL.
+// Rare: false for what is no loss. On any thread, perhaps without the GIL.
+bool describe(const at::Tensor& value, const observe::TensorView& v, CheckedLoss* found) {
+  const Range range = range_of(value, &found->leaves);
+  if (found->leaves.empty() || range.first > range.last) return false;
+  found->first_node = range.first;
+  found->last_node = range.last;
+  found->sum = observe::checksum(v);
+  const sense::Health h = observe::full(v);
+  found->value = h.nan ? NAN : h.pos_inf ? INFINITY : -INFINITY;
+  if (observe::Tracer::get().on()) found->held = value;
+  return true;
+}
+
+void enter(CheckedLoss found) {
+  Checks& c = checks();
+  const Range range{found.first_node, found.last_node};
+  if (std::any_of(c.given.begin(), c.given.end(), [&](const Range& r) { return r.overlaps(range); })) return;
+  for (const CheckedLoss& other : c.checked) {  // looked at twice, or a part of it was
+    if (range.overlaps({other.first_node, other.last_node})) return;
+  }
+  if (c.checked.size() >= kMostKept) return;
+  c.checked.push_back(std::move(found));
+  c.waiting.store(c.checked.size());
+}
+
+// A value that is not finite was looked at: part of a graph, or a copy of such a one.
 void note_checked(const at::Tensor& value) noexcept {
   Checks& c = checks();
+  const bool is_copy = !value.requires_grad();
+  if (is_copy && c.copied.load(std::memory_order_relaxed) == 0) return;
   if (!c.on.load(std::memory_order_relaxed) || !live().on || c.looks.fetch_add(1) >= kMostLooks) return;
   try {
     observe::TensorView v;
     if (!observe::view_of(*value.unsafeGetTensorImpl(), &v)) return;
     CheckedLoss found;
-    const Range range = range_of(value, &found.leaves);
-    if (found.leaves.empty() || range.first > range.last) return;
-    found.first_node = range.first;
-    found.last_node = range.last;
-    found.sum = observe::checksum(v);
-    const sense::Health h = observe::full(v);
-    found.value = h.nan ? NAN : h.pos_inf ? INFINITY : -INFINITY;
+    if (!is_copy && !describe(value, v, &found)) return;
     const std::lock_guard lock(c.mutex);
-    if (std::any_of(c.given.begin(), c.given.end(), [&](const Range& r) { return r.overlaps(range); })) return;
-    for (const CheckedLoss& other : c.checked) {  // looked at twice, or a part of it was
-      if (range.overlaps({other.first_node, other.last_node})) return;
+    if (!is_copy) return enter(std::move(found));
+    const std::uint64_t sum = observe::checksum(v);
+    for (const Detached& copy : c.copies) {
+      if (copy.data == v.data && copy.of.sum == sum) return enter(copy.of);
     }
-    if (c.checked.size() >= kMostKept) return;
-    if (observe::Tracer::get().on()) found.held = value;
-    c.checked.push_back(std::move(found));
-    c.waiting.store(c.checked.size());
   } catch (...) {  // the operator that is under way is the program's
   }
+}
+
+// Rare: a copy without a graph is made of a value that is not finite.
+void note_copied(const at::Tensor& value) noexcept {
+  Checks& c = checks();
+  if (!c.on.load(std::memory_order_relaxed) || !live().on || c.copied.load(std::memory_order_relaxed) >= kMostKept) return;
+  try {
+    observe::TensorView v;
+    Detached copy;
+    if (!observe::view_of(*value.unsafeGetTensorImpl(), &v) || !describe(value, v, &copy.of)) return;
+    copy.data = v.data;
+    const std::lock_guard lock(c.mutex);
+    c.copies.push_back(std::move(copy));
+    c.copied.store(c.copies.size());
+  } catch (...) {
+  }
+}
+
+// May be a loss, or a copy of one.
+inline bool is_looked_at(const at::Tensor& value) {
+  return value.requires_grad() ? !value.is_leaf() : checks().copied.load(std::memory_order_relaxed) != 0;
 }
 
 bool is_bad(const at::Tensor& value) noexcept {
@@ -118,7 +166,7 @@ bool is_bad(const at::Tensor& value) noexcept {
 // `x == x` and `x != x` are false and true for a NaN alone, and below isfinite and isnan.
 inline void compared(const at::Tensor& self, const at::Tensor& other) noexcept {
   if (self.unsafeGetTensorImpl() != other.unsafeGetTensorImpl()) [[likely]] return;
-  if (self.numel() <= kMostElements && self.requires_grad() && !self.is_leaf() && is_bad(self)) note_checked(self);
+  if (self.numel() <= kMostElements && is_looked_at(self) && is_bad(self)) note_checked(self);
 }
 
 at::Tensor eq(const at::Tensor& self, const at::Tensor& other) {
@@ -132,15 +180,19 @@ at::Tensor ne(const at::Tensor& self, const at::Tensor& other) {
 }
 
 at::Tensor infinite(const at::Tensor& self) {
-  if (self.numel() <= kMostElements && self.requires_grad() && !self.is_leaf() && is_bad(self)) note_checked(self);
+  if (self.numel() <= kMostElements && is_looked_at(self) && is_bad(self)) note_checked(self);
   return at::compositeexplicitautograd::isinf(self);
 }
 
 at::Scalar read_element(const at::Tensor& self) {
   at::Scalar value = at::cpu::_local_scalar_dense(self);
-  if (value.isFloatingPoint() && !std::isfinite(value.toDouble()) && self.requires_grad() && !self.is_leaf()) [[unlikely]]
-    note_checked(self);
+  if (value.isFloatingPoint() && !std::isfinite(value.toDouble()) && is_looked_at(self)) [[unlikely]] note_checked(self);
   return value;
+}
+
+at::Tensor detach(const at::Tensor& self) {
+  if (self.numel() == 1 && self.requires_grad() && !self.is_leaf() && is_bad(self)) [[unlikely]] note_copied(self);
+  return at::compositeexplicitautograd::detach(self);
 }
 
 // Also one that the program has let go of since: a function that trained has returned.
@@ -220,8 +272,9 @@ void watch_checks(bool on) {
   {
     const std::lock_guard lock(c.mutex);
     c.checked.clear();
+    c.copies.clear();
     c.given.clear();
-    c.waiting = 0;
+    c.waiting = c.copied = 0;
   }
   c.dropped.clear();
   if (on == !c.stand_ins.empty()) return;
@@ -233,10 +286,13 @@ void watch_checks(bool on) {
   library->impl("ne.Tensor", TORCH_FN(ne));
   library->impl("isinf", TORCH_FN(infinite));
   library->impl("_local_scalar_dense", TORCH_FN(read_element));
+  library->impl("detach", TORCH_FN(detach));
   c.stand_ins.push_back(std::move(library));
 }
 
-bool any_checked() noexcept { return checks().waiting.load(std::memory_order_relaxed) != 0; }
+bool any_checked() noexcept {
+  return checks().waiting.load(std::memory_order_relaxed) != 0 || checks().copied.load(std::memory_order_relaxed) != 0;
+}
 
 void settle_checks(PyObject* roots) {
   Checks& c = checks();
@@ -244,7 +300,8 @@ void settle_checks(PyObject* roots) {
   {
     const std::lock_guard lock(c.mutex);
     found = std::exchange(c.checked, {});
-    c.waiting = 0;
+    c.copies.clear();
+    c.waiting = c.copied = 0;
   }
   for (const at::Tensor& root : tensors_of(roots)) {
     walk(root, [&](const torch::autograd::Node& node, const torch::autograd::AccumulateGrad* leaf) {

@@ -1,7 +1,7 @@
 // Losses that the script itself finds to be bad and then drops before backward is called: `if torch.isnan(loss): continue`.
 //
 // Every such check goes through one of a few operators on the CPU: a comparison of a tensor with itself (isfinite, isnan,
-// x != x), isinf, or the reading of one element (item, float, math.isnan). Kernels of ours stand in for those of torch there: they
+// x != x), isinf, or the reading of one element (item, float, math.isnan). What looks at loss.detach() looks at the loss. Kernels of ours stand in for those of torch there: they
 // call them, and look twice only at a result that is not finite. What becomes of the value is seen at the next outermost
 // backward: where its whole graph was made after the value's, the script has dropped the step that the value belongs to.
 // A value that is only logged, or a term that is left out, stands beside a graph that is used.
