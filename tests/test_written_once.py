@@ -93,6 +93,14 @@ def test_what_cannot_be_held_is_named(tmp_path, case):
     assert (tmp_path / "out.bin").read_bytes() == bytes([0, 1, 2, 3, 3, 4, 5, 6, 7])
 
 
+def test_a_database_is_named_though_it_is_as_long_as_before(tmp_path):
+    got = helpers.run(tmp_path, text_of("db = sqlite3.connect('out.db', isolation_level=None); db.execute('create table step (i int)')",
+                                        "db.execute('insert into step values (?)', (i,))", "db.close()"), "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert alarm["rerun_by"] == "rewind" and "written twice: out.db" in alarm["rerun_text"], got.told()
+    assert sqlite3.connect(tmp_path / "out.db").execute("select count(*) from step").fetchone() == (9,)
+
+
 def test_an_internal_failure_in_a_second_run_gives_the_streams_back(tmp_path):
     """As every failure of ours: said once, and training goes on, with its output."""
     broken = "import finitude.compat; finitude.compat.run_eagerly = lambda: 1 / 0; f = open('out.txt', 'w')"

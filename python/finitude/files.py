@@ -83,8 +83,8 @@ def _others_run_user_code():
     return False
 
 
-def _sizes():
-    """{(descriptor, its file): size} of the ordinary files that are open for writing."""
+def _states():
+    """{(descriptor, its file): size and time} of the ordinary files that are open for writing. A database is as long as before."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -92,7 +92,7 @@ def _sizes():
             if fd > 2 and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
                 what = os.fstat(fd)
                 if stat.S_ISREG(what.st_mode):
-                    found[fd, what.st_dev, what.st_ino] = what.st_size
+                    found[fd, what.st_dev, what.st_ino] = what.st_size, what.st_mtime_ns
         except OSError:
             continue
     return found
@@ -106,7 +106,7 @@ class HeldFiles:
         self._folder, self._others = None, {}   # path -> the other file of that name
         self._opened, self._not_held = [], {}   # (weak reference to a file opened meanwhile, path); path -> its state
         self._me = _me()
-        self._sizes, self._files = {}, {}
+        self._states, self._files = {}, {}
         HELD.append(self)
         try:
             self._begin()
@@ -127,7 +127,7 @@ class HeldFiles:
             os.dup2(sink, fd, inheritable=False)
             os.close(sink)
             self._swapped.append((fd, copy, inherited))
-        self._sizes = _sizes()
+        self._states = _states()
         for module, name, methods in LOGGERS:
             owner = getattr(sys.modules.get(module), name, None)
             for method in methods if owner is not None else ():
@@ -194,9 +194,8 @@ class HeldFiles:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         twice = [_relative(path) for path, state in self._not_held.items() if _state(path) != state]
-        for (fd, device, inode), size in _sizes().items():
-            before = self._sizes.get((fd, device, inode))
-            if before is not None and size > before:
+        for (fd, device, inode), state in _states().items():
+            if self._states.get((fd, device, inode), state) != state:
                 twice.append(_name(fd))
         while self._swapped:
             fd, copy, inherited = self._swapped.pop()
