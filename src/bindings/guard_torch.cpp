@@ -209,7 +209,7 @@ void veto(OptimizerEntry& entry) {
 
 bool is_judged_outside(OptimizerEntry* entry, bool has_closure) {
   const Live& l = live();
-  if (l.steps_open == 0 || l.depth > 0) {
+  if (l.steps_open == 0 || in_backward()) {
     if (entry != nullptr) entry->is_inner = false;
     return false;
   }

@@ -128,7 +128,7 @@ void copy_before_jump(OptimizerEntry& entry) {
   const Live& l = live();
   if (j.budget == 0 || !j.over.empty() || !j.refused.empty() || j.last == nullptr || j.last == &entry) return;
   // Optimizers that step inside backward are never run again in place.
-  if (l.depth > 0 || l.closure_depth > 0 || l.steps_open > 0 || entry.device || !l.keeps_window_start) return;
+  if (in_backward() || l.closure_depth > 0 || l.steps_open > 0 || entry.device || !l.keeps_window_start) return;
   Past* past = &past_for(entry);
   std::size_t used = 0;
   for (const auto& other : j.pasts) {
@@ -145,6 +145,7 @@ void copy_before_jump(OptimizerEntry& entry) {
 
 void note_applied(OptimizerEntry& entry) {
   Jumps& j = jumps();
+  note_thread(entry);
   if (!j.over.empty()) return;
   std::erase_if(j.pasts, [](const auto& past) { return !is_alive(*past->entry); });
   ++j.serial;

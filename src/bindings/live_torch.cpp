@@ -1,6 +1,7 @@
 #include "bindings/live_torch.h"
 
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -34,6 +35,26 @@ void switch_off(const char* why) noexcept {
   leave_devices(false);
   set_tape_level(0);
   std::fprintf(stderr, "finitude: switched off after an internal failure (%s). Training goes on unwatched.\n", why);
+}
+
+namespace {
+
+constinit thread_local int engine_depth = 0;  // of nested calls of the engine that this thread has made
+
+}  // namespace
+
+bool in_backward() noexcept { return engine_depth > 0 || torch::autograd::get_current_graph_task_id() != -1; }
+
+std::uint64_t this_thread() noexcept { return PyThreadState_GetID(PyThreadState_Get()); }
+
+void note_thread(OptimizerEntry& entry) {
+  constexpr std::size_t kMostThreads = 64;
+  Live& l = live();
+  entry.thread = this_thread();
+  if (entry.thread == l.step_thread) [[likely]] return;
+  if (std::find(l.threads.begin(), l.threads.end(), entry.thread) != l.threads.end()) l.threads_take_turns = true;
+  else if (l.threads.size() < kMostThreads) l.threads.push_back(entry.thread);
+  l.step_thread = entry.thread;
 }
 
 OptimizerEntry* find_entry(PyObject* optimizer) noexcept {
@@ -111,13 +132,13 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   PyObject* original = l.original_backward;
   if (!l.on || nargs < 1 || !accumulates(args, nargs, kwnames)) {
     // autograd.grad: not a loss, but what it calls is below the outermost engine call.
-    ++l.depth;
+    ++engine_depth;
     const Metered program(Piece::kProgram);
     PyObject* result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
-    --l.depth;
+    --engine_depth;
     return result;
   }
-  const bool outermost = l.depth == 0;
+  const bool outermost = !in_backward();
   if (outermost) {
     if (l.wake_on_backward) {
       l.wake_on_backward = false;
@@ -132,7 +153,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   } else {
     note_inner_roots(args[0]);
   }
-  ++l.depth;
+  ++engine_depth;
   PyObject* result;
   {
     // Sums of gradients run between the nodes, and are part of backward too.
@@ -141,14 +162,14 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
     observe::Tracer::PhaseGuard phase(outermost ? record::Phase::kBackward : observe::Tracer::thread_phase());
     result = PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
   }
-  --l.depth;
+  --engine_depth;
   if (outermost && result != nullptr) as_guest(after_backward);
   return result;
 }
 
 PyObject* engine_run_backward(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Live& l = live();
-  return l.on && l.depth == 0 && l.optimizers.empty() ? backward_by_hand(&run_backward, args, nargs, kwnames)
+  return l.on && !in_backward() && l.optimizers.empty() ? backward_by_hand(&run_backward, args, nargs, kwnames)
                                                       : run_backward(self, args, nargs, kwnames);
 }
 
@@ -210,7 +231,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   }
   // A class outside torch.optim may use gradients that are there already before it evaluates its closure.
   if (closure && (entry->in_torch || entry->backwards == 0)) return begin_closure(*entry, args[1], args[2]);
-  if (l.depth > 0 && l.left_out_serial == l.backward_serial) {
+  if (in_backward() && l.left_out_serial == l.backward_serial) {
     leave_out(*entry, {}, entry->lr, record::kStepVetoed);
     veto(*entry);
     Py_RETURN_NONE;
@@ -234,14 +255,14 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     const bool vetoed = r != Py_None;
     Py_DECREF(r);
     if (vetoed) {
-      if (l.depth > 0) l.left_out_serial = l.backward_serial;
+      if (in_backward()) l.left_out_serial = l.backward_serial;
       else if (!again) snapshot_window(*entry);  // the next window starts where the call that is left out returns
       if (!again) tape_window_begins();
       veto(*entry);
       Py_RETURN_NONE;
     }
   }
-  if (l.steps_open > 0 && l.depth == 0) {  // the step of the optimizer around it is the one that counts
+  if (l.steps_open > 0 && !in_backward()) {  // the step of the optimizer around it is the one that counts
     ++entry->step;
     close_window(*entry);
     Py_RETURN_NONE;

@@ -27,6 +27,7 @@ using observe::GradMark;
 // One root handed to an outermost backward, or to GradScaler.scale.
 struct LossNote {
   std::uint64_t serial = 0;
+  std::uint64_t thread = 0;         // that called backward
   double value = 0;                 // of a one-element loss
   std::uint64_t sum = 0;            // checksum of its bytes
   bool bad = false, grad_bad = false, scaled = false, consumed = false, in_closure = false;
@@ -75,6 +76,7 @@ struct OptimizerEntry : WindowState {
   PyObject* ref = nullptr;
   std::string class_name;
   std::uint32_t ordinal = 0;        // in order of first step
+  std::uint64_t thread = 0;         // that took its last step
   bool in_torch = false;            // its step is one of torch.optim's: it evaluates a closure first, skips what has no gradient
   bool risky = false;               // its own arithmetic may overflow: what it wrote is scanned after every step
   bool first_done = false;
@@ -125,18 +127,27 @@ struct Live {
   std::uint32_t target_ordinal = 0;
   std::uint64_t target_first = 0, target_step = 0;  // traced from the first; steps between are looked at when written
   int devices = 0;                   // optimizers with a DeviceGate
-  int depth = 0;                     // of nested engine calls
   std::uint64_t backward_serial = 0;  // of the last outermost backward
   std::uint64_t left_out_serial = 0;  // the backward inside which a step was left out: so are those that follow in it
   int steps_open = 0;                // steps of classes outside torch.optim under way
   std::uint64_t step_serial = 0;     // the last backward before the innermost of them
   int closure_depth = 0;
   std::uint64_t windows_closed = 0;    // of any optimizer, so far
+  std::uint64_t step_thread = 0;       // whose step was the last, as Python numbers its threads
+  std::vector<std::uint64_t> threads;  // all whose step it ever was; bounded
+  bool threads_take_turns = false;     // one stepped after another that had stepped after it: both train
   std::unique_ptr<record::RingWriter> ring;  // the last steps; survives the process where it has a file
 };
 
 inline base::Immortal<Live> the_live;
 inline Live& live() { return *the_live; }
+
+// Is this thread below a call of the engine? Another one's is its own affair; a thread of the engine's works for a call.
+bool in_backward() noexcept;
+// A step is about to be applied by this thread.
+void note_thread(OptimizerEntry& entry);
+// As Python numbers it; never given twice. With the GIL held.
+std::uint64_t this_thread() noexcept;
 
 // Turns the live half off for good after an internal failure, and says so once on stderr.
 void switch_off(const char* why) noexcept;

@@ -271,6 +271,9 @@ PYBIND11_MODULE(_native, m) {
       entry->first_done = false;
     }
     l.losses.clear();
+    l.threads.clear();
+    l.step_thread = 0;
+    l.threads_take_turns = false;
     l.ring.reset();
     loader_log().forget();
     forget_window_start();
@@ -338,7 +341,7 @@ PYBIND11_MODULE(_native, m) {
     e.closure_absmax = verdict.grad_absmax;
     return !ok || verdict.needs_cold;
   });
-  m.def("backward_under_way", [] { return live().depth > 0 ? live().backward_serial : 0; });
+  m.def("backward_under_way", [] { return in_backward() ? live().backward_serial : 0; });
   m.def("commit", [](py::handle o, bool before_hooks) {
     OptimizerEntry& e = entry_of(o);
     WindowVerdict verdict;

@@ -61,7 +61,7 @@ const WindowStart* last_start() {
 WindowStart& start_for(OptimizerEntry& entry) {
   auto& list = starts().list;
   auto at = std::find_if(list.begin(), list.end(), [&](const auto& start) { return start->entry == &entry; });
-  if (at == list.end() && list.size() < kMaxStarts && live().depth == 0) {
+  if (at == list.end() && list.size() < kMaxStarts && !in_backward()) {
     list.push_back(std::make_unique<WindowStart>());
     list.back()->buffers = starts().buffers;
     at = list.end() - 1;
@@ -170,8 +170,12 @@ std::string obstacle(const WindowStart& start, bool own, bool* jumps) {
 Way find_way(PyObject* optimizer, long tries) {
   Way way;
   const OptimizerEntry* entry = find_entry(optimizer);
-  if (live().depth > 0) {
+  if (in_backward()) {
     way.why_not = "the step is taken inside backward";
+    return way;
+  }
+  if (live().threads_take_turns) {
+    way.why_not = "another thread of this process trains as well";  // and would be undone, or meet what is put back
     return way;
   }
   const auto& list = starts().list;

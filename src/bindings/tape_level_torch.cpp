@@ -88,7 +88,7 @@ void begin_tape() {
     return set_tape_level(0);
   }
   if (!live().on) return;
-  if (live().depth > 0) {
+  if (in_backward()) {
     l.is_over = true;
     return;
   }
@@ -136,7 +136,7 @@ bool tape_follows() noexcept {
 void tape_step_begins(const OptimizerEntry& entry, bool has_end) {
   TapeLevel& l = level();
   if (l.max_bytes == 0 || others_run()) return;
-  if (live().depth > 0) {
+  if (in_backward()) {
     l.is_over = true;  // what follows in this backward belongs to the same step
   } else if (l.every == 0 && is_recording() && other_window_open(entry) && l.carried < kMaxCarried) {
     ++l.carried;

@@ -168,7 +168,7 @@ std::string bind_template(const OptimizerEntry& entry) {
   OpenWindow window;
   std::vector<const LossNote*> losses;
   if (!open_window(&window)) return "nothing is kept of where this step began";
-  if (live().depth > 0) return "this step is taken inside backward";
+  if (in_backward()) return "this step is taken inside backward";
   // Gradients that another optimizer's backward left to this one are on no tape of it: where they were not dropped, the bits are others.
   if (!losses_since(window.loss, &losses)) return "this step has a loss that was made by a closure";
   if (losses.size() != t.losses.size())

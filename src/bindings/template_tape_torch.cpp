@@ -119,7 +119,7 @@ std::string fill(const OptimizerEntry& entry, std::uint64_t since, Template* t) 
   OpenWindow window;
   std::vector<const LossNote*> losses;
   if (!open_window(&window) || window.loss != since) return "nothing is kept of where it began";
-  if (live().depth > 0) return "it was taken inside backward";
+  if (in_backward()) return "it was taken inside backward";
   if (!losses_since(since, &losses) || losses.empty()) return "it has no loss of its own";
   bool any = false;
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {

@@ -13,9 +13,20 @@ std::uint32_t micro_batch_of(const LossNote& note) noexcept {
   return note.micro_batch == static_cast<std::uint32_t>(-1) ? 0 : note.micro_batch;
 }
 
+namespace {
+
+// Two threads that train are two programs: what the one gives to backward is none of the other's.
+bool is_of_other_training(const OptimizerEntry& entry, const LossNote& note) noexcept {
+  const Live& l = live();
+  if (!l.threads_take_turns || note.thread == entry.thread) return false;
+  return std::any_of(l.optimizers.begin(), l.optimizers.end(), [&](const auto& other) { return other->thread == note.thread; });
+}
+
+}  // namespace
+
 bool in_window(const OptimizerEntry& entry, const LossNote& note) noexcept {
   return note.serial > entry.window_start && !note.in_closure &&
-         (note.second_run_of == 0 || note.second_run_of == entry.ordinal + 1);
+         (note.second_run_of == 0 || note.second_run_of == entry.ordinal + 1) && !is_of_other_training(entry, note);
 }
 
 bool was_bad_at(const OptimizerEntry& entry, const LossNote& note) noexcept {

@@ -76,6 +76,7 @@ LossNote& add_note() {
   if (l.losses.size() >= kMaxNotes) l.losses.erase(l.losses.begin(), l.losses.begin() + kMaxNotes / 2);
   LossNote& note = l.losses.emplace_back();
   note.serial = ++l.next_serial;
+  note.thread = this_thread();
   note.in_closure = l.closure_depth > 0;
   ++l.counters.losses;
   return note;
@@ -244,9 +245,13 @@ void after_backward() {
   for (const auto& entry : l.optimizers) {
     if (entry->bad_since != 0) entry->stands_elsewhere = stands_elsewhere(*entry);
   }
+  const std::uint64_t thread = this_thread();
+  // What another thread trains is in the middle of a step of its own.
+  const bool apart = l.threads_take_turns &&
+                     std::any_of(l.optimizers.begin(), l.optimizers.end(), [&](const auto& e) { return e->thread == thread; });
   // Marks are valid only for gradients that no later backward touched.
   for (const auto& entry : l.optimizers) {
-    if (PyWeakref_GetObject(entry->ref) != entry->self) continue;
+    if (PyWeakref_GetObject(entry->ref) != entry->self || (apart && entry->thread != 0 && entry->thread != thread)) continue;
     const ParamGroups groups(entry->self);
     if (count_backward(*entry, groups)) micro_batch = std::max(micro_batch, entry->backwards - 1);
     if (entry->device) {  // scanned once, when it steps or is clipped
@@ -278,7 +283,7 @@ void after_backward() {
     if (any_bad) note_bad_marks(*entry, loss_bad);
   }
   for (auto& note : l.losses) {
-    if (note.micro_batch == static_cast<std::uint32_t>(-1)) note.micro_batch = micro_batch;
+    if (note.micro_batch == static_cast<std::uint32_t>(-1) && (!apart || note.thread == thread)) note.micro_batch = micro_batch;
   }
   if (observe::Tracer::get().on()) {
     observe::Tracer::get().set_micro_batch(micro_batch + 1);

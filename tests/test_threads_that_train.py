@@ -1,0 +1,54 @@
+"""Several threads of a process that train, each a model of its own: none is touched for the sake of another's bad step."""
+
+import pytest
+
+import helpers
+
+TWO = """
+import threading
+import torch
+torch.manual_seed(0)
+nets = [torch.nn.Linear(3, 1) for _ in range(2)]
+sums, first = {}, threading.Event()
+def train(k):
+    numbers = torch.Generator().manual_seed(k)
+    opt = torch.optim.Adam(nets[k].parameters(), lr=0.01)
+    for i in range(200):
+        x = torch.rand(8, 3, generator=numbers)
+        if k == 1 and i == 117:
+            BAD
+        loss = x.sum(1).log().mul(nets[k](x).squeeze(1)).pow(2).mean()  # birth
+        opt.zero_grad()
+        loss.backward()
+        if k == 1 and i == 0:
+            first.wait()  # which of them is the first is no matter of luck
+        opt.step()
+        first.set()
+    sums[k] = nets[k].weight.sum().item()
+threads = [threading.Thread(target=train, args=(k,)) for k in range(2)]
+for t in threads: t.start()
+for t in threads: t.join()
+print(sums[0], sums[1])
+"""
+
+
+@pytest.mark.parametrize("on_alarm", ["skip", "stop"])
+def test_a_bad_step_in_one_thread_leaves_the_other_as_it_is(tmp_path, on_alarm):
+    helpers.write_script(tmp_path, TWO.replace("BAD", "continue"), "left_out.py")
+    got = helpers.run(tmp_path, TWO.replace("BAD", "x[3] = 0"), "--on-alarm", on_alarm, cold=True)
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["rerun_by"]) == (117, "loss", "restart"), got.told()
+    assert alarm["rerun"] == "persistent" and alarm["rerun_verified"], alarm["rerun_text"]
+    assert "another thread of this process trains as well" in alarm["rerun_text"]
+    assert alarm["births"][0]["op"] == "aten::log" and "# birth" in alarm["births"][0]["source"], got.told()
+    expected = helpers.plain_forked(tmp_path, "left_out.py").out
+    if on_alarm == "skip":
+        assert got.out == expected and got.watched["steps"] == 400, got.told()
+
+
+@pytest.mark.fast
+def test_threads_one_after_the_other_are_still_run_again_in_place(tmp_path):
+    text = TWO.replace("for t in threads: t.start()\nfor t in threads: t.join()", "for t in threads: t.start(); t.join()")
+    got = helpers.run(tmp_path, text.replace("BAD", "x[3] = 0"), "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert alarm["rerun_by"] == "rewind" and alarm["rerun_verified"] and alarm["births"][0]["op"] == "aten::log", got.told()
