@@ -78,6 +78,14 @@ def test_unloading_leaves_nothing_behind(by_extension):
     assert len(list(folder.glob("finitude-runs/*/report.html"))) == 1
 
 
+def test_what_a_cell_has_shown_and_cleared_stays_as_it_was(tmp_path):
+    loop = "from IPython.display import clear_output\n" + LOOP.replace('    print("step", i)\n', "").replace(
+        "    opt.step()\n", "    opt.step()\n    clear_output(wait=True)\n    print('after', i)\n")
+    *_, outputs = run(tmp_path, "%load_ext finitude", TRAINING, loop.replace("BAD", "4"))
+    assert streams(outputs) == "after 3\n" and len(pages(outputs)) == len(errors(outputs)) == 1
+    assert "by rewind" in pages(outputs)[0]["text/plain"]
+
+
 def test_watch_in_a_cell(tmp_path):
     setup, empty, trained, shown, closed = run(
         tmp_path, TRAINING, "import finitude\nwatch = finitude.watch(model, opt, on_alarm='skip')\nwatch",

@@ -3,6 +3,7 @@
 `finitude.watch(...)` in a cell needs no extension and shows its reports in the same way.
 """
 
+import functools
 import html
 import linecache
 import os
@@ -82,12 +83,13 @@ def attach(session):
     session.at_end.append(lambda: here.events.unregister("pre_run_cell", new_cell))
 
 
-def _publisher():
+def _publisher(method):
     here = shell()
-    return None if here is None else (here.display_pub, "publish")
+    return None if here is None else (here.display_pub, method)
 
 
-quiet.MUTED.append(_publisher)
+for _method in ("publish", "clear_output"):
+    quiet.MUTED.append(functools.partial(_publisher, _method))
 
 
 def load(ipython):
