@@ -17,13 +17,21 @@ for i in range(6):
 """
 
 
-@pytest.mark.parametrize("loss, op", [("total * 1e2", "aten::mul"), ("total / 1e-2", "aten::div"), ("total + total * 1e1 * 1e1", "aten::mul")])
+@pytest.mark.parametrize("loss, op", [("total * 1e2", "aten::mul"), ("total / 1e-2", "aten::div"), ("total + total * 1e1 * 1e1", "aten::mul"),
+                                      ("total * 100", "aten::mul"), ("100 * total", "aten::mul")])
 def test_a_number_of_the_program_has_no_say_in_the_dtype_of_a_trial(tmp_path, loss, op):
     """A tensor of float64 without dimensions would have: the product is finite then, as if memory had been corrupted."""
     got = helpers.run(tmp_path, SCALED.format(loss=loss))
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["births"][0]["op"], alarm["births"][0]["source"]) == (3, op, f"loss = {loss}"), got.told()
     assert alarm["cause"]["class"] == "overflow" and alarm["cause"]["confidence"] != "possible", got.told()
+
+
+def test_whole_numbers_take_a_tensor_beyond_its_range_too(tmp_path):
+    got = helpers.run(tmp_path, SCALED.replace("net(torch.randn(4, 3))", "net(rows * 2)").replace("total = net", "rows = torch.randn(4, 3)\n    if i == 3: rows[1] = 3e38\n    total = net", 1)
+                      .replace("if i == 3: total = total + 1e37", "").format(loss="total"))
+    alarm = got.the_alarm()
+    assert (alarm["births"][0]["op"], alarm["births"][0]["rows"], alarm["cause"]["class"]) == ("aten::mul", [1], "overflow"), got.told()
 
 
 @pytest.mark.parametrize("factor", ["total * share", "total + share", "share - total", "total / share"])

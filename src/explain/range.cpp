@@ -15,10 +15,15 @@ bool floating(const record::TensorUse& use) {
   return use.dtype != sense::DType::kOther && use.health.numel > 0;
 }
 
+// Of a whole number in place of a tensor (`x * 10`) the trace has the range, of tensors of them it has none.
+bool ranged(const record::TensorUse& use) {
+  return floating(use) || (use.health.numel == 1 && use.health.absmax > 0);
+}
+
 double largest_of(const record::Op& op) {
   double largest = 0;
   for (const auto& use : op.inputs)
-    if (floating(use)) largest = std::max(largest, use.health.absmax);
+    if (ranged(use)) largest = std::max(largest, use.health.absmax);
   for (const auto& scalar : op.scalars)
     if (scalar.tensor_like && scalar.number) largest = std::max(largest, std::fabs(*scalar.number));
   return largest;
@@ -27,7 +32,7 @@ double largest_of(const record::Op& op) {
 double product_of(const record::Op& op) {
   double product = 1;
   for (const auto& use : op.inputs)
-    if (floating(use)) product *= std::max(use.health.absmax, 1.0);
+    if (ranged(use)) product *= std::max(use.health.absmax, 1.0);
   for (const auto& scalar : op.scalars)
     if (scalar.number && (scalar.tensor_like || scalar.arg == "alpha" || scalar.arg == "value"))
       product *= std::max(std::fabs(*scalar.number), 1.0);
