@@ -46,3 +46,59 @@ def test_a_program_that_goes_on_finds_the_state_that_it_left(tmp_path, text):
     own = text.replace("loss.backward()", "loss.backward() if k != 30 else None").replace("opt.step()", "opt.step() if k != 30 else None")
     helpers.write_script(tmp_path, own, "own.py")
     assert got.out == helpers.plain_forked(tmp_path, "own.py").out
+
+
+# The loss depends on what an object has counted, in ways that show although it is infinite.
+COUNTED = """
+import torch
+torch.manual_seed(0)
+class Trainer:
+    def __init__(self):
+        self.net, self.free = torch.nn.Linear(3, 1), torch.nn.Parameter(torch.zeros(3))
+        self.opt = torch.optim.SGD([*self.net.parameters(), self.free], lr=0.1)
+        self.seen, self.log, self.meters = 0, [], {{"rows": 0, "sum": 0.0}}
+    def step(self, x):
+        self.seen += 1
+        self.log.append(self.seen)
+        self.meters["rows"] += len(x)
+        weight = {weight}
+        loss = (self.net(x)[:, 0] - x.sum(1).log()).pow(2).mean()  # birth
+        loss = loss + (self.free - weight).pow(2).sum()
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        self.meters["sum"] += float(self.free.sum())
+trainer = Trainer()
+for i in range(8):
+    x = torch.rand(4, 3)
+    if i == 5: x[2] = 0
+    {leave_out}
+    trainer.step(x)
+print(trainer.seen, trainer.log, trainer.meters, trainer.free.tolist())
+"""
+COUNTS = {"a figure": "self.seen", "a list": "len(self.log)", "a dict": "self.meters['rows'] / 4"}
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("weight", COUNTS.values(), ids=COUNTS)
+def test_what_an_object_counts_is_set_back_where_the_step_depends_on_it(tmp_path, weight):
+    got = helpers.run(tmp_path, COUNTED.format(weight=weight, leave_out=""), "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "rewind", True), got.told()
+    assert "what it counts set back" in alarm["rerun_text"] and "# birth" in alarm["births"][0]["source"], got.told()
+    # As where the program itself applies no such step, and counts it all the same.
+    own = COUNTED.format(weight=weight, leave_out="trainer.opt.step = (lambda: None) if i == 5 else type(trainer.opt).step.__get__(trainer.opt)")
+    helpers.write_script(tmp_path, own, "own.py")
+    assert (got.code, got.out) == (0, helpers.plain_forked(tmp_path, "own.py").out), got.told()
+
+
+def test_where_no_count_explains_it_the_program_goes_on_as_it_was(tmp_path):
+    """What grows by a factor, set back by as much as it went on, makes another step still."""
+    text = COUNTED.format(weight="self.scale", leave_out="").replace("self.seen += 1", "self.seen += 1; self.scale *= 1.5")
+    text = text.replace("self.seen, self.log", "self.scale = 1.0; self.seen, self.log", 1)
+    got = helpers.run(tmp_path, text, "--on-alarm", "skip", cold=True)
+    alarm = got.the_alarm()
+    assert alarm["rerun_by"] == "restart" and alarm["rerun_verified"], got.told()
+    own = text.replace("    trainer.step(x)", "    trainer.opt.step = (lambda: None) if i == 5 else type(trainer.opt).step.__get__(trainer.opt)\n    trainer.step(x)")
+    helpers.write_script(tmp_path, own, "own.py")
+    assert (got.code, got.out) == (0, helpers.plain_forked(tmp_path, "own.py").out), got.told()

@@ -6,7 +6,9 @@ run again, so healthy steps pay nothing. Objects are copied one level deep each 
 """
 
 import collections
+import functools
 import gc
+import math
 import random
 import sys
 import types
@@ -34,6 +36,7 @@ class Ledger:
         self.one_way = []                      # names of what gives each thing once, and may have been used since
         self._since = since
         self._versions = []                    # of those tensors
+        self._figures, self._lists = [], []    # (dict, what it held), (list, what it held): see `counted`
         self._generators = []                  # the same, for random numbers of the program's own and numpy's arrays
         self._seen = {id(x) for x in (*owned, *left_alone)}
         self._kept = [*owned, *left_alone]     # ids are those of living objects
@@ -61,6 +64,7 @@ class Ledger:
         self._seen.add(id(names))
         figures = {k: v for k, v in names.items() if isinstance(v, (int, float, str))}
         self._copies.append(lambda: _update(names, figures))
+        self._figures.append((names, figures))
         todo.extend((v, k) for k, v in names.items())
 
     def _look(self, it, name, todo):
@@ -106,6 +110,7 @@ class Ledger:
             left = OF_MODULES if isinstance(it, torch.nn.Module) else ()
             own = {k: v for k, v in state.items() if k not in left}
             self._copies.append(lambda: _attributes(state, own, left))
+            self._figures.append((state, own))
             todo.extend((v, k) for k, v in own.items())
 
     def _container(self, it, name, todo):
@@ -113,6 +118,7 @@ class Ledger:
         if isinstance(it, dict):
             copy = dict(dict.items(it))
             self._copies.append(lambda: _dictionary(it, copy))
+            self._figures.append((it, copy))
             todo.extend((v, str(k)) for k, v in copy.items())
         elif isinstance(it, bytearray):
             copy = bytes(it)
@@ -123,6 +129,8 @@ class Ledger:
         else:
             copy = list(base_of(it).__iter__(it))
             self._copies.append(lambda: _sequence(it, copy))
+            if isinstance(it, list):
+                self._lists.append((it, copy))
             todo.extend((v, name) for v in copy)
 
     def _generator(self, it, name, todo):
@@ -163,6 +171,21 @@ class Ledger:
         for _, tensor, _, copy in self._tensors:
             if copy is not None and not _native.is_finite(tensor) and _native.is_finite(copy):
                 tensor.data.copy_(copy)
+
+    def counted(self):
+        """What the second run has counted up, as functions that count it down by as much from where the first run left it: the start
+        of the window, where a step counts the same each time. None is known to be right before a run from there has shown it."""
+        down = []
+        for figures, before in self._figures:
+            for key, value in before.items():
+                now = dict.get(figures, key) if type(value) in (int, float) else None
+                if type(now) is type(value) and math.isfinite(now) and math.isfinite(value) and now != value:
+                    down.append(functools.partial(_count_down, figures, key, value, value - (now - value)))
+        for it, before in self._lists:
+            more = list.__len__(it) - len(before)
+            if 0 < more <= len(before) and all(x is y for x, y in zip(list.__iter__(it), before)):
+                down.append(functools.partial(_shorten, it, len(before), more))
+        return down
 
     def put_back(self):
         """Everything as it was. Returns the names of tensors that were written and are too large to have a copy of."""
@@ -207,6 +230,16 @@ def _update(names, figures):
     for key, value in figures.items():
         if names.get(key) is not value:
             names[key] = value
+
+
+def _count_down(figures, key, value, earlier):
+    if dict.get(figures, key) == value:  # else it is one of the names that the rewind itself has put back
+        dict.__setitem__(figures, key, earlier)
+
+
+def _shorten(it, size, by):
+    if list.__len__(it) == size:
+        del it[size - by:]
 
 
 def _attributes(state, own, left):

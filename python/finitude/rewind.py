@@ -15,6 +15,7 @@ from .heap import Ledger
 from .quiet import Quiet
 from .shared import Gradients
 
+OTHER_BITS = "loss or gradients came out with other bits"
 COPIES_MB = 128       # where no --undo-mb is given, copies for the jump take no more than this,
 COPIES_SHARE = 0.01   # nor more than this of the time
 
@@ -40,10 +41,10 @@ def try_trace(session, optimizer, alarm, sinks):
     return explained and not compat.compiled_code_ran()
 
 
-def begin(session, optimizer, alarm, sinks, tries=0, expected=None, vote=None):
+def begin(session, optimizer, alarm, sinks, tries=0, expected=None, vote=None, down=()):
     """Puts the window's start back. True: returning from the vetoed call runs it again. tries: so many ways went wrong.
-    vote: of several ranks, which go back together or not at all."""
-    done, why = _begin(session, optimizer, alarm, sinks, tries, expected, vote)
+    vote: of several ranks, which go back together or not at all. down: counts objects of the program down (Ledger.counted)."""
+    done, why = _begin(session, optimizer, alarm, sinks, tries, expected, vote, down)
     if why:
         if vote is not None and not done:
             why = vote.cast(why)
@@ -51,7 +52,7 @@ def begin(session, optimizer, alarm, sinks, tries=0, expected=None, vote=None):
     return not why
 
 
-def _begin(session, optimizer, alarm, sinks, tries, expected, vote):
+def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down):
     """(have the ranks voted, why the window does not run again or "")."""
     why, jumps, over, left_out = _native.rewind_way(optimizer, tries)
     way = "jump" if jumps else "rewind"
@@ -93,9 +94,13 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote):
             "alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "ledger": ledger, "grads": grads,
             "others": others, "left_out": left_out, "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
             "files": HeldFiles(), "twice": [], "quiet": Quiet(), "drawn": drawn, "named": named, "eager": compat.run_eagerly(), "vote": vote,
+            "counts_down": bool(down),
         }
+        for count in down:
+            count()
     except BaseException:  # a failure of ours, told of elsewhere: the program goes on from where it stood
         _native.rewind_end(True)
+        ledger.put_back()
         _as_before_second_run(optimizer, {"optimizer": optimizer, "grads": grads})
         session.holds.release()
         raise
@@ -151,12 +156,13 @@ def end(session, optimizer, pending):
     if not is_back:
         why = "another optimizer stepped first"
     if why is None and not same and not eager:
-        why = "loss or gradients came out with other bits"
+        why = OTHER_BITS
     other = _other_data(pending) if why is None and not eager else ""
     if other and pending["vote"] is None and restart.is_possible(session):
         why = other
     if why is None and (ruined := pending["ledger"].ruined()):
         why = f"the step writes {', '.join(ruined[:3])} in place, and its first run had left it non-finite"
+    down = pending["ledger"].counted() if why == OTHER_BITS and not pending["counts_down"] and pending["vote"] is None else ()
     lost = pending["ledger"].put_back()
     pending["others"].put_back()
     session.holds.second_run_ended(why is None and (pending["way"] != "jump" or bool(pending["over"])))
@@ -169,6 +175,9 @@ def end(session, optimizer, pending):
         as_before = _as_before_second_run(optimizer, pending)
         _native.trace_clear()
         _native.tape_clear()
+        if as_before and down and begin(session, optimizer, alarm, pending["sinks"], pending["tries"], pending["expected"], down=down):
+            session.pending["twice"] = twice
+            return "again"
         if as_before and pending["tries"] == 0 and pending["way"] == "jump" and pending["vote"] is None and \
                 begin(session, optimizer, alarm, pending["sinks"], 1, pending["expected"]):
             session.pending["twice"] = twice
@@ -182,7 +191,8 @@ def end(session, optimizer, pending):
     together = "on all ranks together " if pending["vote"] is not None else ""
     back = f"rewound over the step of {pending['over']}, which was undone and taken again, " if pending["over"] else \
         "rewound to where another optimizer stepped last " if pending["way"] == "jump" else "rewound "
-    alarm["rerun_text"] = back + together + "and run again in place" + (", eagerly instead of compiled" if eager else "") + written_twice(twice)
+    alarm["rerun_text"] = back + together + "and run again in place" + \
+        (", what it counts set back" if pending["counts_down"] else "") + (", eagerly instead of compiled" if eager else "") + written_twice(twice)
     if not same and not failed_again:
         alarm["rerun"] = "order-dependent"
         alarm["rerun_text"] += f"; the step came out finite: {compat.ONLY_COMPILED}"
