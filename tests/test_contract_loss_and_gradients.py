@@ -65,6 +65,19 @@ def test_an_infinite_gradient_before_clipping_alarms(tmp_path, treatment):
     assert alarm["weights"] == "clean" and not alarm["harmless"]
 
 
+@pytest.mark.parametrize("treatment", [CLIPPING[k] for k in ("nothing", "clip_grad_value_", "clamp_", "clamp_ of data", "clip_grad_norm_",
+                                                             "clip_grad_norm_ of the largest", "clip_grad_norm_ of the smallest")])
+@pytest.mark.parametrize("way", [["--level", "gate"], ["--level", "trace"], ["--level", "tape"]], ids=" ".join)
+def test_an_infinite_gradient_that_is_clamped_is_born_where_backward_made_it(tmp_path, treatment, way):
+    got = training(tmp_path, loop("if i == 2: loss = loss + ENDLESS_SLOPE", treatment), "--on-alarm", "skip", *way)
+    alarm = got.the_alarm()
+    birth = alarm["births"][0]
+    assert birth["phase"] == "backward" and "ENDLESS" not in birth["source"] and "sqrt" in birth["forward"]["source"], got.told()
+    assert alarm["cause"]["class"] == "domain-edge", alarm["cause"]
+    # What the step comes to is finite with or without a change: nothing there can prove a fix.
+    assert not any("whole step" in e["name"] for e in alarm["cause"]["experiments"]) or "clamp" not in treatment
+
+
 @pytest.mark.parametrize("treatment", [CLIPPING[k] for k in ("nothing", "clip_grad_value_", "clip_grad_norm_", "clip_grad_norm_ of what is not zero")])
 def test_a_nan_gradient_before_clipping_alarms(tmp_path, treatment):
     # 0 times the endless slope: NaN, which no clamp removes.

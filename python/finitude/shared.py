@@ -36,6 +36,10 @@ class Told:
         elif alarm["cause"]["text"] == NOT_RUN and at in self._explained:
             where = "loss" if sink["kind"] == "loss" else f"{sink['kind']} {sink['name']}"
             alarm["cause"] = {**alarm["cause"], "text": f"not run again; step {self._explained[at]} failed at the same {where} and is explained"}
+        if alarm["cause"]["text"] == NOT_RUN and alarm.get("rerun", "not-run") != "not-run":
+            text = "the step came out finite when it was run again" if alarm["rerun"] == "transient" else \
+                "the step was run again, and no operation of it was seen to make the value"
+            alarm["cause"] = {**alarm["cause"], "text": text}
 
     def take_over(self, optimizer, alarm):
         """True: the bad gradients come from a backward that an alarm at another optimizer has explained already, and this

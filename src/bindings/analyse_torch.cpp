@@ -4,6 +4,7 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "bindings/own_rules_python.h"
 #include "bindings/tape_python.h"
 #include "bindings/template_in_hand_torch.h"
+#include "bindings/window_torch.h"
 #include "bindings/wrapped_torch.h"
 #include "explain/explain.h"
 #include "observe/tracer_torch.h"
@@ -110,6 +112,27 @@ bool fill_from(capture::Tape* tape, bool is_own, observe::Tracer& tracer, record
   return why.empty();
 }
 
+// Gradients as a backward left them are sinks where nothing else of the step is bad: the script has clamped them since, and a
+// clamp is no veto. Those of the last backward, which added up what the others left. True: they are the sinks.
+bool settle_gradients(record::Trace* trace) {
+  std::uint64_t last = 0;
+  bool others = false;
+  for (const record::Sink& sink : trace->sinks) {
+    if (sink.kind == kLeftByBackward) last = std::max<std::uint64_t>(last, sink.at_end_order);
+    else others |= !sink.value.health.ok();
+  }
+  std::erase_if(trace->sinks, [&](const record::Sink& sink) {
+    return sink.kind == kLeftByBackward && (others || sink.at_end_order != last);
+  });
+  bool kept = false;
+  for (record::Sink& sink : trace->sinks) {
+    if (sink.kind != kLeftByBackward) continue;
+    sink.kind = "gradient";
+    kept = true;
+  }
+  return kept;
+}
+
 // Locates and explains the trace taken so far. JSON: births, cause, fix, path, absorbed; ops if asked for.
 // swallowed: where nothing bad reached a sink, the overflows that arithmetic took in are the births.
 // seconds: the most that experiments with the whole step may take; 0: none are made. last_update: tells what the optimizer
@@ -134,12 +157,14 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
     py::gil_scoped_release release;
     json of_tape;
     if (sketch && !fill_from(tape, is_own, tracer, &trace, &of_tape)) return json{{"tape", of_tape}}.dump(-1, ' ', false, json::error_handler_t::replace);
+    const bool clamped = settle_gradients(&trace);
     replay::TorchLab lab(tracer, several_ranks);
     show::AnalysisOptions options{want_ops, swallowed};
     options.own_rules = &ask_own_rules;
     options.seconds = seconds;
     std::optional<replay::TorchStepLab> step;
     options.step = [&]() -> replay::StepLab* {
+      if (clamped) return nullptr;  // what the step comes to is finite, whatever is changed in it: no experiment could fail
       const capture::Tape* recorded = sketch ? tape : recorded_tape();
       if (recorded == nullptr) return nullptr;
       if (last_update.is_none()) return &step.emplace(*recorded, trace);

@@ -177,11 +177,11 @@ bool count_backward(OptimizerEntry& entry, const ParamGroups& groups) {
   return true;
 }
 
-void gradients_to_tracer(const OptimizerEntry& entry) {
+void gradients_to_tracer(const OptimizerEntry& entry, const char* kind) {
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
     const at::Tensor* grad = gradient_of(p);
     if (grad == nullptr || index >= entry.marks.size() || entry.marks[index].state <= GradMark::kClean) return;
-    observe::Tracer::get().add_sink("gradient", std::to_string(index), *grad->unsafeGetTensorImpl(), 0);
+    observe::Tracer::get().add_sink(kind, std::to_string(index), *grad->unsafeGetTensorImpl(), 0);
   });
 }
 
@@ -270,7 +270,8 @@ void after_backward() {
     const bool loss_bad = !l.losses.empty() && l.losses.back().bad;
     const bool expected = entry->backwards == entry->predicted && !entry->clip_proves && !entry->is_inner;
     bool any_bad = false;
-    if (loss_bad || was_bad || expected || l.gradients_are_sinks) any_bad = scan_all(*entry, groups);
+    const bool traced = observe::Tracer::get().on() && !observe::Tracer::get().sketches();
+    if (loss_bad || was_bad || expected || traced || l.gradients_are_sinks) any_bad = scan_all(*entry, groups);
     else if (!entry->marks.empty()) std::fill(entry->marks.begin(), entry->marks.end(), GradMark());
     if (was_bad) {
       // Accumulation adds one write to the same tensor; anything else means that the bad gradients were dropped.
@@ -279,7 +280,8 @@ void after_backward() {
       entry->dropped += gone && bad.told == 0 && !entry->stands_elsewhere;
       if (gone && (now.grad != bad.grad || now.version != bad.version)) entry->bad_since = 0;
     }
-    if (l.gradients_are_sinks) gradients_to_tracer(*entry);
+    if (l.gradients_are_sinks) gradients_to_tracer(*entry, "gradient");
+    else if (traced && any_bad) gradients_to_tracer(*entry, kLeftByBackward);
     if (any_bad) note_bad_marks(*entry, loss_bad);
   }
   for (auto& note : l.losses) {

@@ -24,6 +24,9 @@ void note_roots(PyObject* roots, PyObject* grads);
 void note_inner_roots(PyObject* roots);
 // GradScaler.scale(loss): the unscaled loss is the one that counts.
 void note_scaled(PyObject* loss);
+// The kind of a sink that is one only where nothing else of the step is bad: a gradient as backward left it, before the script
+// clamped it.
+inline constexpr char kLeftByBackward[] = "gradient before clamping";
 // After it: the scan of optimizers whose window is expected to be complete.
 void after_backward();
 

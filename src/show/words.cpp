@@ -23,6 +23,11 @@ std::string bad_kind(const Json& statistics) {
   return count(statistics, "inf") > 0 ? "Inf" : "not finite";
 }
 
+// A gradient that the script made finite between backward and the step: nothing is left to be counted.
+bool clamped_since(const Json& bad) {
+  return bad.contains("nan") && bad.contains("inf") && count(bad, "nan") == 0 && count(bad, "inf") == 0;
+}
+
 std::string sink_sentence(const Json& alarm) {
   const Json& sink = at(alarm, "sink");
   const std::string kind = text(sink, "kind"), name = text(sink, "name");
@@ -36,7 +41,9 @@ std::string sink_sentence(const Json& alarm) {
     state = bad_kind(at(alarm, "loss"));
   } else if (kind == "gradient") {
     for (const Json& bad : list(at(alarm, "gradients"), "bad")) {
-      if (text(bad, "name") == name) state = bad_kind(bad);
+      if (text(bad, "name") != name) continue;
+      if (clamped_since(bad)) return subject + " was not finite before it was clamped";
+      state = bad_kind(bad);
     }
   }
   return subject + " is " + state;
@@ -148,6 +155,7 @@ std::string gradients_sentence(const Json& alarm) {
     const std::uint64_t nan = count(bad[i], "nan"), inf = count(bad[i], "inf");
     if (nan) line += grouped(nan) + " NaN";
     if (inf) line += (nan ? ", " : "") + grouped(inf) + " Inf";
+    if (clamped_since(bad[i])) line += "clamped since, all";
     line += " of " + grouped(count(bad[i], "numel")) + ")";
   }
   if (bad.size() > kShown) line += ", and " + grouped(bad.size() - kShown) + " more";
