@@ -71,6 +71,32 @@ def test_a_fix_is_verified_on_the_step(tmp_path, name):
     assert again and again[0]["outcome"] == "the same bits each time"
 
 
+@pytest.mark.parametrize("made, reads", [
+    ("torch.rand(48, 1, 6, 6)", "torch.nn.Conv2d(1, 3, 3)"),             # its parts call it otherwise than the call does
+    ("torch.rand(48, 3, 6)", "torch.nn.BatchNorm1d(3)"),
+    ("torch.rand(48, 6)", "torch.nn.Linear(6, 3)"),
+], ids=["convolution", "normalisation", "linear"])
+def test_bad_data_is_filled_where_the_step_first_reads_it(tmp_path, made, reads):
+    result = helpers.run(tmp_path, f"""
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+        torch.manual_seed(0)
+        x = {made}
+        x[37].view(-1)[2] = float("nan")
+        net = torch.nn.Sequential({reads}, torch.nn.Flatten(), torch.nn.LazyLinear(2))
+        net(x[:2])
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+        for part, in DataLoader(TensorDataset(x), batch_size=8):
+            loss = net(part).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """)
+    alarm = result.the_alarm()
+    assert (alarm["step"], alarm["cause"]["class"], alarm["births"][0]["samples"]) == (4, "bad-data", [37]), result.told()
+    assert alarm["fix"]["verified"] and "replaced by 0" in alarm["fix"]["tried"], alarm["fix"]
+
+
 @pytest.mark.parametrize("name", ["log of zero, forward", "square root, backward", "norm behind where"])
 def test_the_diff_mends_the_program(tmp_path, name):
     result, script = run(tmp_path, VERIFIED[name])

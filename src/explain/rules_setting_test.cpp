@@ -98,6 +98,12 @@ TEST(HalfOverflow, ProductCastAndMaskConstant) {
   cast.born(cast.op("aten::_to_copy", {{"self", cast.tensor({1e5})}}, {cast.tensor({kInf}, kHalf)}));
   EXPECT_EQ(cast.explained().cause_class, "half-precision-overflow");
 
+  B copied;  // into memory of the format: what is cast is not called self there
+  copied.born(copied.op("aten::copy_", {{"self", copied.tensor({1}, kHalf)}, {"src", copied.tensor({1e5})}}, {copied.tensor({kInf}, kHalf)}));
+  const Finding into = copied.explained();
+  ASSERT_FALSE(into.edits.empty());
+  EXPECT_EQ(into.edits.front().arg, "src");
+
   B integers;  // of which the trace has no statistics; what the target held before is no operand
   const auto seconds = integers.tensor({71000, 5}, sense::DType::kOther);
   integers.born(integers.op("aten::copy_", {{"self", integers.tensor({1, 1}, kHalf)}, {"src", seconds}},

@@ -72,7 +72,21 @@ class Finder {
     if (of_argument && traced != op && (!index || calls_.is_within(traced, op))) {
       if (auto parts = parts_reading(op, edit_.arg); !parts.empty()) return parts;
     }
-    return index ? std::vector<Place>{{*index, edit_.arg}} : std::vector<Place>{};
+    if (!index) return {};
+    const bool is_part = of_argument && traced != kNone && traced != op && calls_.is_within(op, traced);
+    return {{*index, is_part ? name_around(op, traced, edit_.arg) : edit_.arg}};
+  }
+
+  // What the call that an op is part of calls the tensor which that op takes as `arg`: a cast hands what it is given as `self` to
+  // copy_ as `src`. The same name, where it does not hand on that very memory.
+  std::string name_around(OpId part, OpId whole, const std::string& arg) const {
+    const auto& inputs = trace_.ops[part].inputs;
+    const auto read = std::find_if(inputs.begin(), inputs.end(), [&](const record::TensorUse& use) { return use.arg == arg; });
+    if (read == inputs.end() || read->storage == kNone) return arg;
+    for (const record::TensorUse& use : trace_.ops[whole].inputs) {
+      if (use.storage == read->storage && use.begin == read->begin && use.end == read->end && !use.arg.empty()) return use.arg;
+    }
+    return arg;
   }
 
   void find_calls() {
@@ -90,6 +104,7 @@ class Finder {
     if (!handle) return;
     EditSite site;
     site.entry = place.entry;
+    site.name = place.arg;
     if (edit_.kind == Edit::Kind::kClamp || edit_.kind == Edit::Kind::kReplace) {
       const auto& arguments = handle->schema().arguments();
       const auto named = [&](const c10::Argument& a) { return a.name() == place.arg; };
@@ -180,18 +195,32 @@ class Finder {
     const EditSite& site = out_.sites[node.site];
     if (!site.is_tensor) return;
     const record::Op& call = trace_.ops[tape_.entries[site.entry].traced];
-    std::vector<std::string> wanted;
+    std::vector<const record::TensorUse*> wanted;
     for (const auto& use : call.inputs) {
-      if (use.requires_grad) wanted.push_back(use.arg);
+      if (use.requires_grad) wanted.push_back(&use);
     }
-    std::sort(wanted.begin(), wanted.end());
-    const auto own = std::find(wanted.begin(), wanted.end(), edit_.arg);
+    std::sort(wanted.begin(), wanted.end(), [](const auto* a, const auto* b) { return a->arg < b->arg; });
+    const auto own = std::find_if(wanted.begin(), wanted.end(), [&](const auto* use) { return use->arg == site.name; });
     if (own == wanted.end()) return;  // none flows to it
-    if (node.handed_on.size() != wanted.size()) {
-      out_.why_not = "the tape does not tell which gradient is that of " + edit_.arg;
-      return;
+    if (node.handed_on.size() == wanted.size()) node.gradient = node.handed_on[static_cast<std::size_t>(own - wanted.begin())];
+    else node.gradient = by_size(node, wanted, **own);
+    if (node.gradient == capture::kNoStorage) out_.why_not = "the tape does not tell which gradient is that of " + site.name;
+  }
+
+  // What a node is given it may hand on as it is, as addmm does for its bias: then the gradient of an argument is the one of its size,
+  // where that is of one argument only.
+  StorageId by_size(const EditedNode& node, const std::vector<const record::TensorUse*>& wanted, const record::TensorUse& own) const {
+    const auto as_many = [&](const record::TensorUse* use) { return use->health.numel == own.health.numel; };
+    if (std::count_if(wanted.begin(), wanted.end(), as_many) != 1) return capture::kNoStorage;
+    std::unordered_set<StorageId> found;
+    for (const std::size_t i : node.entries) {
+      capture::for_each_tensor(tape_.entries[i].results, [&](const capture::TensorRef& t) {
+        std::uint64_t count = 1;
+        for (const std::int64_t size : t.sizes) count *= static_cast<std::uint64_t>(size);
+        if (count == own.health.numel && std::ranges::find(node.handed_on, t.storage) != node.handed_on.end()) found.insert(t.storage);
+      });
     }
-    node.gradient = node.handed_on[static_cast<std::size_t>(own - wanted.begin())];
+    return found.size() == 1 ? *found.begin() : capture::kNoStorage;
   }
 
   void find_reached() {

@@ -17,6 +17,11 @@ bool from_literal(const record::Op& op) {
                      [](const auto& scalar) { return scalar.arg == "data"; });
 }
 
+std::string cast_operand(const record::Op& op) {
+  const auto source = std::find_if(op.inputs.begin(), op.inputs.end(), [](const auto& use) { return use.arg == "src"; });
+  return source != op.inputs.end() ? source->arg : op.inputs.front().arg;
+}
+
 // A number in the program that is infinite only because of the format, times a zero: (1 - mask) * -1e10 in
 // float16.
 std::optional<Finding> infinite_constant(const Scene& s) {
@@ -70,10 +75,11 @@ class HalfPrecisionOverflow : public Rule {
       single.compute_dtype = sense::DType::kFloat32;
       probe.finite_if(plain_name(s.first->name) + " in float32", single);
     }
-    if (!excess->division && !s.first->inputs.empty() && !s.first->inputs[0].arg.empty() &&
-        excess->largest > 0) {
+    // copy_ also lists its target, whose old contents do not matter.
+    const std::string operand = s.first->inputs.empty() ? "" : cast ? cast_operand(*s.first) : s.first->inputs[0].arg;
+    if (!excess->division && !operand.empty() && excess->largest > 0 && !excess->integers) {
       Variant smaller;
-      smaller.scale_arg = s.first->inputs[0].arg;
+      smaller.scale_arg = operand;
       smaller.scale = 1.0 / 65536;
       probe.finite_if(smaller.scale_arg + " scaled by 1/65536", smaller);
     }
@@ -81,7 +87,7 @@ class HalfPrecisionOverflow : public Rule {
     probe.conclude(result, true);
     Edits edits(s);
     if (cast)
-      edits.between("self", -excess->limit, excess->limit);
+      edits.between(operand, -excess->limit, excess->limit);
     else
       edits.computed_in(sense::DType::kFloat32);
     edits.into(result);
