@@ -4,6 +4,7 @@ Runs once per optimizer and on an alarm, never in a healthy step. Looks through 
 costs some milliseconds and touches nothing.
 """
 
+import collections
 import gc
 import inspect
 import sys
@@ -222,14 +223,38 @@ def user_frames(frame=None):
         frame = frame.f_back
 
 
+def _tell_apart(params, by_id, module_of):
+    """Of several modules that have parameters of the same name, each goes before its own by the variable that holds it, else by
+    its class."""
+    seen = collections.Counter(by_id[p] for p in params)
+    alike = [p for p in params if seen[by_id[p]] > 1]
+    if not alike:
+        return
+    modules = list({id(module_of[p]): module_of[p] for p in alike}.values())
+    called = {}
+    for frame in user_frames():
+        for name, value in names_of(frame).items():
+            if any(value is m for m in modules):
+                called.setdefault(id(value), name)
+    classes = collections.Counter(type(m).__name__ for m in modules)
+    for i, m in enumerate(modules):
+        kind = type(m).__name__
+        called.setdefault(id(m), kind if classes[kind] == 1 else f"{kind}[{i}]")
+    for p in alike:
+        by_id[p] = f"{called[id(module_of[p])]}.{by_id[p]}"
+
+
 def names(optimizer):
     """A name for each parameter, in order: its qualified name in a module, else the variable that holds it, else group and index."""
     params = parameters(optimizer)
-    by_id = {}
+    by_id, module_of = {}, {}
     found = roots(optimizer)
     for module in found:
         for name, p in module.named_parameters(remove_duplicate=False):
-            by_id.setdefault(id(p), name.replace("_orig_mod.", ""))  # torch.compile's wrapper adds that
+            if id(p) not in by_id:
+                by_id[id(p)] = name.replace("_orig_mod.", "")  # torch.compile's wrapper adds that
+                module_of[id(p)] = module
+    _tell_apart([id(p) for p in params if id(p) in by_id], by_id, module_of)
     missing = [p for p in params if id(p) not in by_id]
     if missing:
         wanted = {id(p) for p in missing}

@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from . import _native, discover, intake, mend, notebook, ranks, samples, updates
+from . import _native, discover, hyper, intake, mend, notebook, ranks, samples, updates
 from .report import number, safe
 
 
@@ -118,6 +118,8 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False):
     if "births" not in found:  # of a tape that does not play
         return found
     mend.add_diff(found)
+    if optimizer is not None:
+        hyper.tell(found, optimizer)
     return ranks.not_from_here(samples.told(found))
 
 

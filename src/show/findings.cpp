@@ -105,6 +105,8 @@ json birth(const record::Trace& trace, const locate::Birth& b) {
     if (!scalars.empty()) out["scalars"] = scalars;
   }
   if (op != nullptr && b.storage < trace.storages.size()) out["name"] = trace.storages[b.storage].name;
+  if (b.kind == "optimizer" && b.sink < trace.sinks.size() && (!out.contains("name") || out["name"].get<std::string>().empty()))
+    out["name"] = trace.sinks[b.sink].name;  // what came of it: its own result is seldom more than an intermediate one
   if (node != nullptr) out["node"] = node->name;
   if (forward != nullptr) {
     json f = {{"op", forward->name}};
