@@ -33,6 +33,21 @@ TEST(FullyMaskedSoftmax, ForwardAndLogsumexpBackward) {
   EXPECT_EQ(twin.explained().cause_class, "infinity-minus-infinity");
 }
 
+TEST(FullyMaskedSoftmax, OrAMaximumWithNothingLeftToPick) {
+  for (const double infinity : {-kInf, kInf}) {
+    B b;
+    const auto masked = b.tensor({infinity, infinity});
+    b.op("aten::masked_fill", {{"self", b.tensor({1, 2})}}, {masked}, {B::scalar("value", infinity)});
+    b.born(b.op(infinity < 0 ? "aten::max" : "aten::amin", {{"self", masked}}, {b.tensor({infinity})}));
+    EXPECT_EQ(b.explained().cause_class, "fully-masked-softmax");
+  }
+  B twin;  // computed, not masked
+  const auto grown = twin.tensor({kInf, kInf});
+  twin.op("aten::exp", {{"self", twin.tensor({100, 200})}}, {grown});
+  twin.born(twin.op("aten::max", {{"self", grown}}, {twin.tensor({kInf})}));
+  EXPECT_FALSE(twin.speaks("fully-masked-softmax"));
+}
+
 TEST(DegenerateLinalg, EqualEigenvaluesInBackward) {
   B b;
   const auto eigh = b.op("aten::_linalg_eigh", {{"A", b.tensor({1, 0, 0, 1})}}, {b.tensor({1, 1})});

@@ -213,6 +213,22 @@ TEST(Intent, WhatAnOpComputedOnTheHostStemsFromWhatItHadRead) {
   EXPECT_EQ(found.births[0].op, mean);
 }
 
+TEST(Intent, AMaximumOverWhatIsAllMaskedIsTheBirthThoughItFillsInItsResult) {
+  Masked b{kAllMinusInf};
+  const Tensor largest = b.storage(Origin::kUnknown, {1}), loss = b.storage(Origin::kUnknown, {1});
+  constexpr Values kOne{.neg_inf = 1, .min = 0, .max = 0};
+  auto max = b.op("aten::max");  // of a whole tensor
+  max.in(b.masked, kAllMinusInf);
+  b.op("aten::fill_").inout(largest, kClean).number(-INFINITY).out(largest, kOne);
+  max.out(largest, kOne);
+  const OpId id = max.end();
+  b.op("aten::neg").in(largest, kOne).out(loss, Values{.pos_inf = 1, .min = 0, .max = 0});
+  b.sink("loss", loss, Values{.pos_inf = 1, .min = 0, .max = 0});
+  const Located found = locate(b.trace);
+  ASSERT_EQ(found.births.size(), 1u);
+  EXPECT_EQ(found.births[0].op, id);
+}
+
 TEST(Intent, ACastThatTurnsIntendedInfinitiesIntoNanIsABirth) {
   Masked b;  // float8_e4m3fn has no infinity
   const Tensor narrow = b.storage(), p = b.storage(Origin::kUnknown, {1});

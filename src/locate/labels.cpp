@@ -55,7 +55,7 @@ class Sweep {
   OpId raw_writer(OpId reader, const TensorUse& use, std::uint32_t since) const;
   LayerId origin_layer(const TensorUse& use, OpId reader);
   void written(OpId id, const Write& write);
-  bool explained_inside(OpId id, const TensorUse& use, Kinds kinds, Labels* labels);
+  bool explained_inside(OpId id, const TensorUse& use, Kinds kinds, Labels* labels, bool* by_number);
   bool inputs_finite(const Op& op) const;
   EventId add_event(Event event);
   void judge(OpId id, const Write& write, Kinds kinds, Event* event);
@@ -241,8 +241,9 @@ bool Sweep::inputs_finite(const Op& op) const {
   return true;
 }
 
-// Are the bad values of this output of `id` what ops inside it wrote? Then those are to be followed.
-bool Sweep::explained_inside(OpId id, const TensorUse& use, Kinds kinds, Labels* labels) {
+// Are the bad values of this output of `id` what ops inside it wrote? Then those are to be followed. by_number: one of them wrote a
+// number and had read nothing bad.
+bool Sweep::explained_inside(OpId id, const TensorUse& use, Kinds kinds, Labels* labels, bool* by_number) {
   std::vector<Source> sources;
   contents_.read(use, kinds, 0, &sources);
   Kinds inside = 0;
@@ -251,6 +252,7 @@ bool Sweep::explained_inside(OpId id, const TensorUse& use, Kinds kinds, Labels*
     *labels |= source.labels & static_cast<Labels>(~kUninit);
     // A bundle has no event of its own; it was made by reading many writes at once.
     if (layer.event != kNone && flow_.events[layer.event].moment < flow_.timeline.start[id]) continue;
+    *by_number |= layer.event != kNone && flow_.events[layer.event].from == Event::From::kOp && flow_.events[layer.event].num_sources == 0;
     for (int k = 0; k < 3; ++k) {
       if ((layer.labels[k] & ~kUninit) != 0) inside |= static_cast<Kinds>(1 << k);
     }
@@ -334,13 +336,15 @@ void Sweep::written(OpId id, const Write& write) {
     event.birth = true;
   } else {
     Labels inside = 0;
-    if (has_children_[id] && explained_inside(id, use, kinds, &inside)) {
+    bool by_number = false;
+    if (has_children_[id] && explained_inside(id, use, kinds, &inside, &by_number)) {
       // Followed inside. But a constant that an op made for itself is not the user's intent: from finite
       // inputs and numbers came a non-finite output, and the op as a whole is the birth (logdet selecting its
-      // own NaN); or it computed on the host and wrote what came out as a number (var of a whole tensor),
+      // own NaN); or it computed on the host and wrote what came out as a number (var and max of a whole tensor),
       // which then stems from what it had read.
       if (inside != kIntended || !is_dispatcher_op(op)) return;
-      if ((labels_of(flow_, flow_.op_reads[id]) & kAnyDamage) != 0) {
+      const Labels read = labels_of(flow_, flow_.op_reads[id]);
+      if ((read & kAnyDamage) != 0 || (by_number && (read & kIntended) != 0 && !is_move(op))) {
         judge(id, write, kinds, &event);
       } else if (!is_move(op) && inputs_finite(op)) {
         event.label = op.phase == Phase::kBackward ? kDamagedGradient : kDamaged;

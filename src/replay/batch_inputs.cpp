@@ -101,7 +101,12 @@ class Search {
     return !making_[t.storage].begun;
   }
 
+  bool is_of_optimizer(const Entry& entry) const {
+    return trace_ != nullptr && entry.traced < trace_->ops.size() && trace_->ops[entry.traced].phase == record::Phase::kOptimizer;
+  }
+
   void call(std::size_t index, const Entry& entry) {
+    if (is_of_optimizer(entry)) return;  // its state begins as zeros that come from nothing, which are no samples
     std::set<StorageId> written;
     capture::for_each_tensor(entry.results, [&](const TensorRef& t) { written.insert(t.storage); });
     bool any_tensor = false, any_derived = false;

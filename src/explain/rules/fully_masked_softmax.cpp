@@ -1,10 +1,12 @@
-// softmax, log_softmax or logsumexp over a row in which every element is -Inf, in forward or in backward.
+// softmax, log_softmax or logsumexp over a row in which every element is -Inf, in forward or in backward; and the largest (or
+// smallest) element of such a row, which is an infinity.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 
 #include "explain/edits.h"
+#include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
 
@@ -45,12 +47,44 @@ record::OpId enclosing_softmax(const Scene& s) {
   return record::kNone;
 }
 
+// What picks an element by its size gives an infinity only where nothing else is left to pick.
+bool picks(const std::string& name) {
+  return one_of(name, {"max", "amax", "min", "amin", "aminmax", "topk", "kthvalue", "median", "nanmedian", "mode"});
+}
+
+std::optional<Finding> nothing_to_pick(const Scene& s) {
+  if (!s.op || s.backward || !picks(plain_name(s.op->name))) return std::nullopt;
+  const auto* in = bad_input(*s.op);
+  const auto* out = bad_output(*s.op);
+  if (!in || !out || in->health.nan > 0 || out->health.nan > 0 || in->arg.empty() || !bad_origin(s.trace, s.birth.op, *in).intended)
+    return std::nullopt;
+  const double infinity = out->health.neg_inf > 0 ? -INFINITY : INFINITY;
+  Finding result = finding(s, "fully-masked-softmax", kScoreOneMeaning,
+                           plain_name(s.op->name) + " has nothing but masked elements to pick from: " +
+                               counted(out->health.inf(), "element") + " of its result " + (out->health.inf() == 1 ? "is " : "are ") +
+                               figure(infinity) + at_rows(s.birth),
+                           "leave at least one element unmasked, drop empty samples, or replace the infinity that is left by a finite "
+                           "number where everything is masked");
+  Probe probe(s, s.birth.op);
+  Variant floor;
+  floor.replace_arg = in->arg;
+  floor.replace_from = infinity;
+  floor.replace_to = infinity < 0 ? -1e4 : 1e4;
+  probe.finite_if(figure(infinity) + " replaced by " + figure(floor.replace_to), floor);
+  probe.in_float64(false);
+  probe.without_rows();
+  probe.conclude(result, true);
+  Edits(s, s.birth.op).left_out().bounded(in->arg).into(result);
+  return result;
+}
+
 class FullyMaskedSoftmax : public Rule {
  public:
   const char* name() const override { return "fully-masked-softmax"; }
 
   std::optional<Finding> judge(const Evidence& evidence) const override {
     const Scene s(evidence);
+    if (auto nothing = nothing_to_pick(s)) return nothing;
     if (!s.op) return std::nullopt;
     const record::OpId around = s.backward ? record::kNone : enclosing_softmax(s);
     const record::Op* softmax = s.backward ? s.forward : around != record::kNone ? &s.trace.ops[around] : s.op;
