@@ -39,6 +39,15 @@ def test_corrupted_state_alarms_before_step_0(tmp_path, setting, kind, name):
     assert alarm["births"][0]["phase"] == "state"
 
 
+def test_the_line_that_loaded_optimizer_state_is_told_though_no_operator_wrote_it(tmp_path):
+    setting = LOADED.format(value="NAN").replace("opt.load_state_dict(saved)", 'torch.save(saved, "o.pt")\nsaved = torch.load("o.pt")\n'
+                                                 "opt.load_state_dict(saved)")
+    alarm = training(tmp_path, LOOP.format(setting=setting), "--on-alarm", "stop").the_alarm()
+    birth = alarm["births"][0]
+    assert (birth["phase"], birth["source"], alarm["rerun_by"]) == ("state", "opt.load_state_dict(saved)", "restart"), alarm
+    assert (alarm["fix"]["line"], alarm["fix"]["verified"]) == (birth["line"], False) and "checkpoint" in alarm["fix"]["text"]
+
+
 INTENDED = {
     "a registered mask of -Inf": "net.register_buffer('mask', torch.full((8, 8), -INF).triu(1))",
     "a registered buffer of NaN that marks what is missing": "net.register_buffer('missing', torch.full((3,), NAN))",

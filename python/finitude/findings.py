@@ -158,7 +158,9 @@ def as_loaded_state(alarm):
                 held = alarm["sink"]["name"]
                 alarm["cause"] = {**alarm["cause"], "class": "corrupted-state", "experiments": [], "confidence": "likely",
                                   "text": f"{held} was not finite before any step was taken: a bad checkpoint or initial value"}
-                alarm["fix"] = None
+                instead = {"parameter": "another initial value", "state": "load the weights alone and let the optimizer begin anew"}
+                text = f"an earlier checkpoint, or {instead.get(alarm['sink']['kind'], 'reset the statistics')}"
+                alarm["fix"] = {"text": text, "verified": False, "file": birth.get("file", ""), "line": birth.get("line", 0)}
 
 
 def last_ops():

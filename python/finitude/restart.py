@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from . import _native, again, begun, capsule, compat, findings, intake, ranks, second
+from . import _native, again, begun, capsule, compat, findings, intake, loaded, ranks, second
 from . import sinks as sinks_of
 from .report import safe
 
@@ -155,6 +155,7 @@ class Target:
         """Before the program begins."""
         from .run import restore_seeds
 
+        loaded.watch()
         restore_seeds(self.order["seeds"])
         torch.set_num_threads(self.order["threads"])
 
@@ -280,6 +281,8 @@ class Target:
         verified = written_at is not None or all(now[key] == value for key, value in expected.items() if value is not None)
         other = findings.other_values(self.order["named"]) if verified and not self.order["compiled"] else []
         found = findings.analyse(session, optimizer, sinks, swallowed=self.order["swallowed"])
+        if optimizer is not None:
+            loaded.tell(found, optimizer)
         self._write(session, verified and not other, found, bool(found["births"]), written_at, other)
 
     def _write(self, session, verified, found, failed_again, written_at=None, other=()):
