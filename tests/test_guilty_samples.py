@@ -192,3 +192,46 @@ def test_rows_that_are_features_are_said_to_be_those_of_the_output(tmp_path):
     """, "--on-alarm", "stop")
     birth = result.alarms[0]["births"][0]
     assert (birth["rows"], birth["rows_in"]) == ([0, 1, 2, 3], "output") and "rows_of" not in birth, result.told()
+
+
+ELEMENTS = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+SETTING
+net = torch.nn.Linear(6, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+for part in DataLoader(TensorDataset(*data), batch_size=8):
+    LOSS
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+WITHIN = {
+    "a token that nobody has counted": (
+        "tokens = torch.randint(0, 9, (48, 7)); tokens[29, 4] = 9; data = [tokens]\n"
+        "table, counts = torch.randn(10, 6), torch.tensor([3.0] * 9 + [0.0])",
+        "loss = net(table[part[0]] / counts[part[0]][..., None]).pow(2).mean()", "only batch[0][4] replaced"),
+    "a column of a table": (
+        "data = [torch.rand(48, 6) + 0.5, torch.rand(48, 2)]; data[0][29, 2] = 0", "loss = net(part[0].log()).mean() * part[1].mean()",
+        "only batch[0][2] replaced"),
+    "the second tensor of the batch, of one number a sample": (
+        "data = [torch.rand(48, 6), torch.rand(48) + 0.5]; data[1][29] = 0", "loss = (net(part[0]).squeeze(1) / part[1]).mean()",
+        "only batch[1] replaced"),
+}
+
+
+@pytest.mark.parametrize("setting, loss, said", WITHIN.values(), ids=WITHIN)
+def test_what_of_the_sample_it_is_is_told(tmp_path, setting, loss, said):
+    got = helpers.run(tmp_path, ELEMENTS.replace("SETTING", setting).replace("LOSS", loss))
+    alarm = got.the_alarm()
+    told = [e for e in alarm["cause"]["experiments"] if e["name"].startswith("whole step, of sample 5")]
+    assert told and said in told[0]["name"] and told[0]["outcome"] == "loss and gradients finite", alarm["cause"]
+    assert "whole steps took" in " ".join(got.err.split())
+
+
+def test_where_the_whole_sample_is_at_fault_no_element_is_told(tmp_path):
+    setting = "data = [torch.rand(48, 6)]; data[0][29] = 0"
+    alarm = helpers.run(tmp_path, ELEMENTS.replace("SETTING", setting).replace("LOSS", "loss = net(part[0] / part[0].sum(1, keepdim=True)).mean()")).the_alarm()
+    names = [e["name"] for e in alarm["cause"]["experiments"]]
+    assert any("sample 5 of 8 replaced" in name for name in names) and not any("of sample" in name and "only" in name for name in names), names

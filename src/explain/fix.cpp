@@ -140,6 +140,24 @@ class Trials {
         std::nullopt);
     finding_.experiments.back().rows = found.guilty;
     finding_.experiments.back().of_rows = found.rows;
+    elements(found, what, well, fails);
+  }
+
+  // What of the one guilty sample it is: the token of a text, the column of a table.
+  void elements(const replay::GuiltyRows& found, const char* what, const char* well, const std::string& fails) {
+    if (found.elements.empty()) return;
+    std::string which;
+    for (std::size_t i = 0; i < found.elements.size(); ++i) {
+      const replay::GuiltyElement& element = found.elements[i];
+      which += (i ? ", " : "") + (element.input.empty() ? std::string("an input") : element.input);
+      for (std::size_t d = 0; d < element.index.size(); ++d) which += (d ? ", " : "[") + std::to_string(element.index[d]);
+      if (!element.index.empty()) which += "]";
+    }
+    const bool several = found.elements.size() > 1;
+    add(std::string(what) + ", of sample " + std::to_string(found.guilty.front()) + " only " + which + " replaced by " +
+            (several ? "those of" : "that of") + " sample " + std::to_string(found.filler),
+        std::string(well) + (!several ? "" : found.elements_together ? "; none of them alone " + fails : "; each of them alone " + fails),
+        std::nullopt);
   }
 
   // Did the last update lead to it, or would the same batch have failed before? One update further back may be needed: what

@@ -48,6 +48,14 @@ std::size_t row_bytes(const TensorRef& t, std::int64_t rows) {
   return last + 1 == n && (outermost || folded) ? static_cast<std::size_t>(n / rows) * capture::item_bytes(t.dtype) : 0;
 }
 
+// A sample as the operator reads it: a linear layer has the steps of its sequences folded into the rows.
+std::vector<std::int64_t> row_sizes(const TensorRef& t, std::int64_t rows) {
+  if (!is_row_major(t) || t.sizes.empty() || t.sizes[0] % rows != 0) return {elements(t) / rows};
+  std::vector<std::int64_t> out(t.sizes.begin() + 1, t.sizes.end());
+  if (t.sizes[0] != rows) out.insert(out.begin(), t.sizes[0] / rows);
+  return out;
+}
+
 bool has_rows(const TensorRef& t, std::int64_t rows, std::uint64_t storage_bytes, BatchInput* out) {
   const std::size_t row = row_bytes(t, rows);
   const std::size_t begin = static_cast<std::size_t>(t.offset) * capture::item_bytes(t.dtype);
@@ -55,6 +63,8 @@ bool has_rows(const TensorRef& t, std::int64_t rows, std::uint64_t storage_bytes
   out->storage = t.storage;
   out->begin = begin;
   out->row_bytes = row;
+  out->item_bytes = capture::item_bytes(t.dtype);
+  out->row_sizes = row_sizes(t, rows);
   return true;
 }
 

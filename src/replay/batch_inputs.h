@@ -18,6 +18,8 @@ struct BatchInput {
   // numbered `item`.
   std::size_t read_at = 0, arg = 0, item = 0;
   bool loaded = false;  // a DataLoader handed it over
+  std::size_t item_bytes = 0;            // of one element
+  std::vector<std::int64_t> row_sizes{};   // of a sample, in row-major order; one number where its shape is not known
 };
 
 // By the number of rows, at least 2. Inputs that nobody named but as a batch, and what was made before the first backward

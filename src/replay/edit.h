@@ -48,6 +48,11 @@ struct StepTrial {
 };
 
 // The samples of the batch that make the step fail, found by putting a copy of one sample in the place of others.
+struct GuiltyElement {
+  std::string input;                  // "batch[0]"; empty: nobody named it
+  std::vector<std::int64_t> index;    // within the sample; empty: the sample is one number there
+};
+
 struct GuiltyRows {
   bool ran = false;
   bool up_to_birth = false;           // not the whole step was played, but up to the birth, whose result was judged
@@ -57,6 +62,9 @@ struct GuiltyRows {
   bool together = false;              // no single one makes it fail: these do together
   bool more = false;                  // time or number ran out before all were found
   int replays = 0;
+  // Of a single guilty sample: what of it makes the step fail, each alone or all together; empty: no few elements do, or not looked for.
+  std::vector<GuiltyElement> elements{};
+  bool elements_together = false;
 };
 
 // The step with memory that it read before anything was written to it, filled with other values.

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -26,6 +27,8 @@ using capture::Tape;
 
 constexpr std::size_t kMostGuilty = 32;
 constexpr std::size_t kMostFillers = 4;
+constexpr std::size_t kMostToldElements = 8;
+constexpr std::size_t kMostElements = std::size_t{1} << 20;  // of one sample
 constexpr std::size_t kMostSizes = 3;  // numbers of rows that are taken for that of the batch, one after the other
 
 // The tensors of an argument, as the tape lists them: none for what is not given.
@@ -70,10 +73,7 @@ class RowChange : public PlayObserver {
       TORCH_CHECK(input.item < tensors.size() && tensors[input.item].has_storage(), "a batch that is no plain tensor");
       const c10::Storage& storage = tensors[input.item].storage();
       TORCH_CHECK(input.begin + keep_.size() * input.row_bytes <= storage.nbytes(), "a batch of another size");
-      char* rows = static_cast<char*>(storage.mutable_data()) + input.begin;
-      for (std::size_t row = 0; row < keep_.size(); ++row) {
-        if (!keep_[row] && row != filler_) std::memcpy(rows + row * input.row_bytes, rows + filler_ * input.row_bytes, input.row_bytes);
-      }
+      overwrite(static_cast<char*>(storage.mutable_data()) + input.begin, input);
     }
   }
 
@@ -86,12 +86,49 @@ class RowChange : public PlayObserver {
   // What the judged call came to; nothing where the replay did not get there.
   std::optional<bool> bad() const { return bad_; }
 
- private:
+ protected:
+  virtual void overwrite(char* rows, const BatchInput& input) const {
+    for (std::size_t row = 0; row < keep_.size(); ++row) {
+      if (!keep_[row] && row != filler_) std::memcpy(rows + row * input.row_bytes, rows + filler_ * input.row_bytes, input.row_bytes);
+    }
+  }
+
   const std::vector<bool>& keep_;
   const std::size_t filler_;
+
+ private:
   const std::optional<JudgedCall>& birth_;
   std::optional<bool> bad_;
   std::multimap<std::size_t, const BatchInput*> by_entry_;
+};
+
+// Overwrites elements of one row. The elements of all inputs are counted through, in the order of the inputs.
+class ElementChange : public RowChange {
+ public:
+  ElementChange(const std::vector<BatchInput>& inputs, const std::vector<bool>& all_rows, const std::vector<bool>& keep, std::int64_t row,
+                std::int64_t filler, const std::optional<JudgedCall>& birth)
+      : RowChange(inputs, all_rows, filler, birth), keep_elements_(keep), row_(static_cast<std::size_t>(row)) {
+    std::size_t first = 0;
+    for (const BatchInput& input : inputs) {
+      first_.emplace(&input, first);
+      first += input.row_bytes / input.item_bytes;
+    }
+  }
+
+ protected:
+  void overwrite(char* rows, const BatchInput& input) const override {
+    const std::size_t first = first_.at(&input), count = input.row_bytes / input.item_bytes;
+    char* const to = rows + row_ * input.row_bytes;
+    const char* const from = rows + filler_ * input.row_bytes;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!keep_elements_[first + i]) std::memcpy(to + i * input.item_bytes, from + i * input.item_bytes, input.item_bytes);
+    }
+  }
+
+ private:
+  const std::vector<bool>& keep_elements_;
+  const std::size_t row_;
+  std::map<const BatchInput*, std::size_t> first_;
 };
 
 // Loss and gradients; where they were finite as recorded, what else was not.
@@ -189,6 +226,68 @@ GuiltyRows search_sizes(const Tape& tape, const Sizes& sizes, const std::vector<
   return best;
 }
 
+// python/finitude/begun.py calls what a loader handed over by the number of the batch in the step and the keys to it: "0.image". A report
+// says "batch[image]".
+std::string shown_name(const capture::Storage& storage) {
+  if (storage.kind != "batch") return storage.name;
+  std::string out = "batch";
+  std::size_t at = storage.name.find('.');
+  while (at != std::string::npos) {
+    const std::size_t next = storage.name.find('.', at + 1);
+    out += "[" + storage.name.substr(at + 1, next - at - 1) + "]";
+    at = next;
+  }
+  return out;
+}
+
+GuiltyElement place_of(const Tape& tape, const Inputs& inputs, std::size_t element) {
+  GuiltyElement out;
+  for (const BatchInput& input : inputs) {
+    const std::size_t count = input.row_bytes / input.item_bytes;
+    if (element >= count) {
+      element -= count;
+      continue;
+    }
+    out.input = shown_name(tape.storages[input.storage]);
+    out.index.resize(input.row_sizes.size());
+    auto rest = static_cast<std::int64_t>(element);
+    for (std::size_t d = out.index.size(); d-- > 0; rest /= std::max<std::int64_t>(input.row_sizes[d], 1))
+      out.index[d] = rest % std::max<std::int64_t>(input.row_sizes[d], 1);
+    break;
+  }
+  return out;
+}
+
+// The same search within the one guilty sample: the token of a text, the column of a table.
+void find_elements(const Tape& tape, const Inputs& inputs, const std::optional<JudgedCall>& birth,
+                   const std::function<bool()>& has_time, GuiltyRows* rows) {
+  std::size_t total = 0;
+  for (const BatchInput& input : inputs) {
+    if (input.item_bytes == 0) return;
+    total += input.row_bytes / input.item_bytes;
+  }
+  if (total < 2 || total > kMostElements) return;
+  const std::vector<bool> all_rows(static_cast<std::size_t>(rows->rows), true);
+  const auto fails = [&](const std::vector<std::int64_t>& kept) {
+    std::vector<bool> keep(total, false);
+    for (const std::int64_t element : kept) keep[static_cast<std::size_t>(element)] = true;
+    ElementChange change(inputs, all_rows, keep, rows->guilty.front(), rows->filler, birth);
+    const Played played = play(tape, PlayOptions(), &change);
+    ++rows->replays;
+    return !played.why_not.empty() || (birth ? change.bad().value_or(true) : failed(played));
+  };
+  std::vector<std::int64_t> all(total), rest;
+  std::iota(all.begin(), all.end(), std::int64_t{0});
+  GuiltyRows found;
+  bisect(fails, all, kMostToldElements, has_time, &found);
+  if (found.more || found.guilty.empty() || found.guilty.size() > kMostToldElements || found.guilty.size() == total) return;
+  std::sort(found.guilty.begin(), found.guilty.end());
+  std::set_difference(all.begin(), all.end(), found.guilty.begin(), found.guilty.end(), std::back_inserter(rest));
+  if (!has_time() || fails(rest)) return;
+  for (const std::int64_t element : found.guilty) rows->elements.push_back(place_of(tape, inputs, static_cast<std::size_t>(element)));
+  rows->elements_together = found.together;
+}
+
 bool tells(const GuiltyRows& found) { return found.ran && !found.guilty.empty() && !found.together; }
 
 }  // namespace
@@ -213,6 +312,11 @@ GuiltyRows find_guilty_rows(const Tape& tape, const record::Trace* trace, const 
     if (i == 0 || tells(found) || !best.ran) best = std::move(found);
     else best.replays = found.replays;
     if (tells(best)) break;
+  }
+  if (tells(best) && best.guilty.size() == 1 && !best.more) {
+    const auto of_these = [&](const auto& size) { return size.first == best.rows; };
+    if (const auto own = std::ranges::find_if(sizes, of_these); own != sizes.end())
+      find_elements(tape, own->second, best.up_to_birth ? birth : std::nullopt, has_time, &best);
   }
   return best;
 }

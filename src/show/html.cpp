@@ -115,6 +115,7 @@ std::string cause_section(const Json& cause) {
              "</td></tr>\n";
     }
     out += "</tbody></table></div>" + more(experiments.size(), kShownExperiments);
+    if (const std::string time = time_sentence(cause); !time.empty()) out += element("p", "", time);
   }
   return section("Cause", out);
 }

@@ -203,6 +203,7 @@ class Terminal {
     }
     flush();
     if (experiments.size() > kShownExperiments) more(experiments.size() - kShownExperiments, "experiment");
+    if (const std::string time = time_sentence(cause); !time.empty()) labelled("", Tone::kDim, {{time}});
   }
 
   void fix(const Json& fix) {

@@ -162,6 +162,14 @@ std::string gradients_sentence(const Json& alarm) {
   return line;
 }
 
+std::string time_sentence(const Json& cause) {
+  if (!known(at(cause, "tried_seconds")) || !known(at(cause, "budget_seconds"))) return "";
+  char line[96];
+  std::snprintf(line, sizeof line, "whole steps took %.2g s of at most %.2g s%s", real(at(cause, "tried_seconds")),
+                real(at(cause, "budget_seconds")), flag(cause, "out_of_time") ? ", then time was up" : "");
+  return line;
+}
+
 std::string rerun_sentence(const Json& alarm) {
   const std::string rerun = text(alarm, "rerun"), by = text(alarm, "rerun_by"),
                     said = text(alarm, "rerun_text");

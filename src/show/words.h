@@ -44,6 +44,8 @@ std::string experiment_words(const Json& experiment);
 std::vector<std::string> scalars_words(const Json& birth);
 
 std::string gradients_sentence(const Json& alarm);  // empty where nothing is known
+// What the experiments with the whole step took, and what they might have taken; empty: none was made.
+std::string time_sentence(const Json& cause);
 std::string rerun_sentence(
     const Json& alarm);  // empty where no second run was made and nothing is said about it
 std::string cause_sentence(const Json& cause);  // with its class; empty for none
