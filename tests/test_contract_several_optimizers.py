@@ -83,7 +83,7 @@ def test_two_groups_and_a_group_added_later_are_all_watched(tmp_path):
             opt.step()
         """)
     alarm = got.the_alarm()
-    assert (alarm["step"], alarm["sink"]["kind"], alarm["sink"]["name"]) == (4, "gradient", "bias"), got.told()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["sink"]["name"]) == (4, "gradient", "head.bias"), got.told()
 
 
 def test_a_second_optimizer_made_later_over_the_same_parameters_is_watched(tmp_path):

@@ -67,6 +67,15 @@ def test_a_healthy_run_is_silent(tmp_path):
     assert "finite True" in got.out and got.watched["gradients_scanned"] == 6
 
 
+def test_what_cannot_be_read_is_named(tmp_path):
+    silent = TRAINING.replace("    def __tensor_flatten__(self):\n        return [\"inner\"], None\n", "")
+    assert silent != TRAINING
+    got = run(tmp_path, silent.replace("SCALE", "2"))
+    assert got.code == 0 and not got.alarms, got.told()
+    assert got.watched["gradients_scanned"] == 0
+    assert [text for text in got.watched["not_watched"] if "gradients of the class __main__.Held" in text], got.watched
+
+
 def namespace():
     names = {}
     exec(HELD, names)

@@ -393,6 +393,7 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("trace_on", [] { return observe::Tracer::get().on(); });
   m.def("trace_length", [] { return observe::Tracer::get().num_ops(); });
+  m.def("unread_class", &unread_class);
   m.def("local_of", [](const at::Tensor& t) { return local_of(t); });  // the shard of a DTensor that lies here; else the tensor itself
   m.def("trace_name", [](const at::Tensor& given, const std::string& origin, const std::string& name) {
     const at::Tensor& t = local_of(given);

@@ -9,6 +9,7 @@
 #include "base/immortal.h"
 #include "bindings/verdict_torch.h"
 #include "bindings/window_torch.h"
+#include "bindings/wrapped_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -88,16 +89,16 @@ PyMethodDef methods[] = {
 
 }  // namespace
 
-void judge_again(OptimizerEntry& entry, std::size_t index, const at::Tensor& gradient, bool after_backward) {
+bool judge_again(OptimizerEntry& entry, std::size_t index, const at::Tensor& gradient, bool after_backward) {
   GradMark& mark = entry.marks[index];
   const GradMark before = mark;
   mark = judge(gradient);
-  if (mark.state <= GradMark::kClean) return;
+  if (mark.state <= GradMark::kClean) return !note_unread(gradient);
   // A new gradient may lie where the old one lay; only one that was added to has counted on.
   if (before.told != 0 && before.grad == mark.grad && (!after_backward || mark.version == before.version + 1)) {
     mark.told = before.told;
     mark.explained = before.explained;
-    return;
+    return true;
   }
   for (const WindowState::Told& told : entry.told) {
     if (told.index != index || told.grad.lock().get() != mark.grad) continue;
@@ -105,6 +106,7 @@ void judge_again(OptimizerEntry& entry, std::size_t index, const at::Tensor& gra
     mark.told = told.number;
     mark.explained = told.explained;
   }
+  return true;
 }
 
 void note_bad_marks(OptimizerEntry& entry, bool loss_is_bad) {

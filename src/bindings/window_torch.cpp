@@ -192,9 +192,8 @@ bool scan_all(OptimizerEntry& entry, const ParamGroups& groups) {
   groups.for_first(UINT32_MAX, [&](std::uint32_t index, PyObject* p) {
     if (index >= entry.marks.size()) entry.marks.resize(index + 1);
     if (const at::Tensor* grad = gradient_of(p)) {
-      judge_again(entry, index, *grad, true);
+      live().counters.gradients_scanned += judge_again(entry, index, *grad, true);
       any_bad |= entry.marks[index].state > GradMark::kClean;
-      ++live().counters.gradients_scanned;
     } else {
       entry.marks[index] = GradMark();
     }
@@ -320,8 +319,7 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
     // A bad one is looked at again: writes through .data or numpy leave the version as it was.
     if (mark.state != GradMark::kClean || mark.grad != impl || mark.version != version_of(*impl)) {
       const GradMark before = mark;
-      judge_again(entry, index, *grad, false);
-      ++seen;
+      seen += judge_again(entry, index, *grad, false);
       if (before.state > GradMark::kClean && mark.state == GradMark::kClean) {
         const bool clamped = before.state == GradMark::kInfinite && before.grad == impl && element_set(*grad, before.first_bad);
         (clamped ? verdict->clamped : verdict->laundered) += clamped || before.told == 0;

@@ -22,6 +22,7 @@ struct Form {
 };
 
 base::Immortal<std::unordered_map<PyTypeObject*, Form>> forms;
+base::Immortal<std::string> the_unread;  // class of the first tensor that could not be read
 
 bool holds_values(PyObject* object) {
   return object != nullptr && THPVariable_Check(object) && THPVariable_Unpack(object).defined() &&
@@ -97,5 +98,29 @@ const at::Tensor& detail::inside_of(const at::Tensor& tensor) noexcept {
   }
   return *at;
 }
+
+bool note_unread(const at::Tensor& tensor) noexcept {
+  if (!tensor.defined() || !tensor.unsafeGetTensorImpl()->is_python_dispatch()) return false;
+  std::string& first = *the_unread;
+  if (!first.empty()) return true;
+  const ErrorAside aside;
+  try {
+    PyObject* object = THPVariable_Wrap(tensor);
+    PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+    PyObject* module = PyObject_GetAttrString(type, "__module__");
+    const char* of = module != nullptr ? PyUnicode_AsUTF8(module) : nullptr;
+    PyObject* name = PyObject_GetAttrString(type, "__qualname__");
+    const char* own = name != nullptr ? PyUnicode_AsUTF8(name) : nullptr;
+    first = std::string(of != nullptr ? of : "") + "." + (own != nullptr ? own : "");
+    Py_XDECREF(module);
+    Py_XDECREF(name);
+    Py_XDECREF(object);
+    PyErr_Clear();
+  } catch (...) {
+  }
+  return true;
+}
+
+const std::string& unread_class() noexcept { return *the_unread; }
 
 }  // namespace finitude::bindings

@@ -4,6 +4,8 @@
 #include <Python.h>
 #include <ATen/core/Tensor.h>
 
+#include <string>
+
 namespace finitude::bindings {
 
 namespace detail {
@@ -17,5 +19,10 @@ const at::Tensor& inside_of(const at::Tensor& tensor) noexcept;
 inline const at::Tensor& local_of(const at::Tensor& tensor) noexcept {
   return tensor.defined() && tensor.unsafeGetTensorImpl()->is_python_dispatch() ? detail::inside_of(tensor) : tensor;
 }
+
+// True for a wrapper that cannot be looked into; the first of them is remembered. GIL held.
+bool note_unread(const at::Tensor& tensor) noexcept;
+// Its class: "module.Name"; "" if there was none.
+const std::string& unread_class() noexcept;
 
 }  // namespace finitude::bindings
