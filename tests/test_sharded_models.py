@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
 
 PROGRAM = """
-import time, torch
+import sys, time, torch
 import torch.distributed as dist
 from torch import nn
 dist.init_process_group("gloo")
@@ -37,7 +37,8 @@ for step in range(8):
     nn.functional.cross_entropy(out, y).backward()
     opt.step()
 local = [p.to_local() if hasattr(p, "to_local") else p for p in model.parameters()]
-print("rank", rank, all(bool(p.isfinite().all()) for p in local), flush=True)
+sys.stdout.write(f"rank {rank} {all(bool(p.isfinite().all()) for p in local)}\n")  # at once: both ranks write here
+sys.stdout.flush()
 dist.destroy_process_group()
 time.sleep(0.3)  # else gloo may abort the interpreter (pytorch#179291)
 """
