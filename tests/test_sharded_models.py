@@ -37,7 +37,7 @@ for step in range(8):
     nn.functional.cross_entropy(out, y).backward()
     opt.step()
 local = [p.to_local() if hasattr(p, "to_local") else p for p in model.parameters()]
-sys.stdout.write(f"rank {rank} {all(bool(p.isfinite().all()) for p in local)}\n")  # at once: both ranks write here
+sys.stdout.write(f"rank {rank} {all(bool(p.isfinite().all()) for p in local)}\\n")  # at once: both ranks write here
 sys.stdout.flush()
 dist.destroy_process_group()
 time.sleep(0.3)  # else gloo may abort the interpreter (pytorch#179291)
