@@ -41,12 +41,18 @@ def text(value):
 
 
 def listed(items):
+    items = list(items)
     return var(len(items)) + b"".join(items)
 
 
 def tensor(storage, sizes, strides=None, offset=0, dtype=6):
     head = bytes([9, 128 if strides is None else 0, dtype]) + var(storage + 1) + var(len(sizes)) + b"".join(map(var, sizes))
     return head if strides is None else head + b"".join(map(var, strides)) + var(offset)
+
+
+def sparse(sizes, indices, values):
+    """A COO tensor that says it is coalesced; its parts are given as tensors."""
+    return b"\x0b" + listed(map(var, sizes)) + b"\1" + indices[1:] + values[1:]
 
 
 def integer(number):

@@ -437,3 +437,6 @@ def record(native, name, seed=0):
     seen = {"loss": native.tape_outcome("loss", "loss", loss)}
     seen.update({key: native.tape_outcome("value", key, tensor.detach()) for key, tensor in found.items()})
     return native.tape_take(), seen, loss
+
+
+import tape_programs_rare  # noqa: E402, F401  adds its own

@@ -165,7 +165,7 @@ def test_an_overflow_that_is_swallowed_and_leaves_no_gradient_is_an_advisory(tmp
 
 
 def test_the_same_in_single_precision_is_silent(tmp_path):
-    training(tmp_path, VANISHED.format(half="")).assert_silent()
+    training(tmp_path, VANISHED.format(half=""), "--on-alarm", "stop").assert_silent()
 
 
 def test_gradients_that_are_zero_for_a_good_reason_are_silent(tmp_path):
@@ -175,7 +175,8 @@ def test_gradients_that_are_zero_for_a_good_reason_are_silent(tmp_path):
             opt.zero_grad()
             (torch.relu(model(x) - (1e6 if i >= 3 else -1e3)).mean() + 1).backward()
             opt.step()
-        """).assert_silent()
+        """, "--on-alarm", "stop").assert_silent()
+    assert not [*tmp_path.glob("finitude-runs/*/step-*")], "a capsule of a step that nothing is wrong with"
 
 
 RESTORED = """

@@ -78,6 +78,55 @@ def test_memory_that_nobody_has():
     assert why(empty, [t.made(1 << 48)], [t.call(0, args, [t.tensor(0, [1 << 46])])])
 
 
+def floats(*numbers):
+    return t.given(struct.pack(f"<{len(numbers)}f", *numbers))
+
+
+def longs(*numbers):
+    return t.given(struct.pack(f"<{len(numbers)}q", *numbers))
+
+
+def pair(number):
+    return t.values(t.integer(number), t.integer(number))
+
+
+FAR = 1 << 40
+ONE, TWO_LONGS = t.tensor(1, [1], dtype=4), t.tensor(1, [2], dtype=4)
+TRUSTING = {  # operators whose kernels of torch look at no number of an argument: what they are given
+    "max_pool2d_with_indices_backward": (
+        [floats(1), longs(FAR), floats(1, 2, 3, 4)],
+        [t.tensor(0, [1, 1, 1]), t.tensor(2, [1, 2, 2]), pair(2), pair(2), pair(0), pair(1), t.boolean(False), t.tensor(1, [1, 1, 1], dtype=4)]),
+    "adaptive_max_pool2d_backward": (
+        [floats(1), longs(-FAR), floats(1, 2, 3, 4)], [t.tensor(0, [1, 1, 1]), t.tensor(2, [1, 2, 2]), t.tensor(1, [1, 1, 1], dtype=4)]),
+    "_ctc_loss": (
+        [floats(*[-1] * 6), longs(FAR, 1)],
+        [t.tensor(0, [2, 1, 3]), t.tensor(1, [1, 2], dtype=4), t.values(t.integer(2)), t.values(t.integer(2)), t.integer(0), t.boolean(False)]),
+    "segment_reduce": (
+        [floats(1, 2, 3), longs(100000, 5)],
+        [t.tensor(0, [3]), t.string("sum"), TWO_LONGS, t.NONE, t.NONE, t.integer(0), t.boolean(True), t.NONE]),
+    "_convert_indices_from_coo_to_csr": ([floats(1), longs(FAR)], [ONE, t.integer(4), t.boolean(False)]),
+    "_convert_indices_from_csr_to_coo": ([floats(1), longs(0, FAR)], [TWO_LONGS, TWO_LONGS, t.boolean(False), t.boolean(False)]),
+    "linalg_lu_solve": (
+        [floats(1, 0, 0, 1), t.given(struct.pack("<2i", 1 << 30, 1))],
+        [t.tensor(0, [2, 2]), t.tensor(1, [2], dtype=3), t.tensor(0, [2, 2]), t.boolean(True), t.boolean(False)]),
+}
+
+
+@pytest.mark.parametrize("name", TRUSTING)
+def test_numbers_that_a_kernel_would_take_for_granted(name):
+    storages, args = TRUSTING[name]
+    reason = why([(f"aten::{name}", "")], [*storages, t.made(64)], [t.call(0, args, [t.tensor(len(storages), [4])])])
+    assert "has numbers that are not possible there" in reason
+
+
+@pytest.mark.parametrize("index", [-1, 2, FAR])
+def test_a_sparse_tensor_with_elements_outside(index):
+    matrix = t.sparse([2, 2], t.tensor(1, [2, 1], dtype=4), t.tensor(0, [1]))
+    reason = why([("aten::mm", "")], [floats(1, 2, 3, 4), longs(0, index), t.made(16)],
+                 [t.call(0, [matrix, t.tensor(0, [2, 2])], [t.tensor(2, [2, 2])])])
+    assert "elements outside of it" in reason
+
+
 def test_fills_and_generators():
     fill = b"\2" + t.var(0) + t.var(10) + t.text(b"1234567")
     assert "outside its memory" in why([], [X], [fill], [t.tensor(0, [2, 2])])

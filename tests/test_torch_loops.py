@@ -124,6 +124,26 @@ LOOPS = {
                     step += 1
         end(model)
         """,
+    # Scripted and traced modules keep their parameters and buffers in C++, and show no dict of them.
+    "torch_script": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = torch.jit.script(nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU()))
+                self.head = torch.jit.trace(nn.Linear(8, 1), torch.zeros(2, 8))
+
+            def forward(self, x):
+                return self.head(self.body(x))
+
+        model = Net()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for step in range(8):
+            loss = model(normal(rows(step))).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        end(model)
+        """,
     # Inner steps keep their graph; the outer loss goes back through them.
     "meta_learning": """
         model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 1))

@@ -14,6 +14,7 @@ from .capsule_alarm import without_sources
 from .report import safe
 
 REPLAY_BELOW = 16 << 20  # bytes of inputs: a replay to check the capsule takes no longer than a step of such a size
+FINE = ("identical", "not tried", "nothing to compare", "operators of other libraries")  # how a replay comes out that nobody need hear of
 # Of the environment only what changes what is computed.
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "MKL_CBWR", "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA",
              "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "CUDA_VISIBLE_DEVICES", "PYTHONHASHSEED", "PYTORCH_ALLOC_CONF",
@@ -95,8 +96,10 @@ def write(session, alarm, folder=None):
         if any(start.samples):
             about["samples"] = start.samples
     text = json.dumps(about, allow_nan=False)
-    why, _ = _native.capsule_write(folder, text, limit(session), bool(session.config.redact), REPLAY_BELOW, _source_of,
+    why, replayed = _native.capsule_write(folder, text, limit(session), bool(session.config.redact), REPLAY_BELOW, _source_of,
                                    start.tensors.files if start is not None and not session.config.redact else [])
+    if not why and not replayed.startswith(FINE):
+        session.not_watched(f"all of step {alarm['step']}: its capsule comes out otherwise when it is replayed ({replayed})")
     if why:
         session.not_watched(f"a capsule of step {alarm['step']}: {why} (--capsule-max {session.config.capsule_max})")
         return None

@@ -107,8 +107,8 @@ def persistent_buffers(optimizer):
     for root in roots(optimizer) + averaged_models():
         for prefix, module in root.named_modules():
             skipped = getattr(module, "_non_persistent_buffers_set", ())
-            for name, buffer in module._buffers.items():
-                if buffer is not None and name not in skipped:
+            for name, buffer in module.named_buffers(recurse=False):  # a scripted module's `_buffers` is no dict
+                if name not in skipped:
                     out.append((f"{prefix}.{name}" if prefix else name, buffer))
     return out
 
@@ -124,9 +124,8 @@ def normalisation_statistics(optimizer):
     out = []
     for root in roots(optimizer):
         for prefix, module in root.named_modules():
-            for name in ("running_mean", "running_var"):
-                value = module._buffers.get(name)
-                if value is not None:
+            for name, value in module.named_buffers(recurse=False):
+                if name in ("running_mean", "running_var"):
                     out.append((f"{prefix}.{name}" if prefix else name, value, module.training))
     return out
 

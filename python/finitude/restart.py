@@ -307,7 +307,9 @@ class Target:
         else:
             verdict, text = "transient", f"{way}; the step came out finite"
         told = session.report.not_watched[:]
-        written = self._write_capsule(session, found, verdict, verified, text) if verdict != "transient" else None
+        # Of a step that is looked at again for an advisory alone and has nothing to it, nothing is kept.
+        nothing = verdict == "transient" or self.order.get("swallowed") and not found["births"]
+        written = None if nothing else self._write_capsule(session, found, verdict, verified, text)
         temporary = self.order["result"] + ".tmp"
         with open(temporary, "w", encoding="utf-8") as f:
             json.dump({"findings": found, "rerun": verdict, "verified": verified, "text": text,

@@ -91,12 +91,17 @@ void TapeRecorder::exchange(const at::RecordFunction& fn) {
       if (storage == nullptr) return;
       TapeUse use;
       use.storage = see(*storage);
-      known_[use.storage].allocation = record::kNone;  // another process writes it
       write(use, false);
-      known_[use.storage].state = Known::kFresh;
-      known_[use.storage].filled = 0;
+      lose(use.storage);  // another process writes it
     });
   }
+}
+
+// Nobody knows what is in this memory: it goes onto the tape when it is read next.
+void TapeRecorder::lose(capture::StorageId id) {
+  known_[id].allocation = record::kNone;
+  known_[id].state = Known::kFresh;
+  known_[id].filled = 0;
 }
 
 // Memory that no operator wrote is what it is now; torch.tensor and numpy write unseen.
@@ -110,6 +115,8 @@ void TapeRecorder::fill(capture::StorageId id) {
     TORCH_CHECK(copy_bytes(known.held, 0, static_cast<std::int64_t>(size_bytes), &copied), "memory of a device cannot be read");
     data = copied.data();
   }
+  // Kernels whose calls are not on the tape may have made it larger than it was.
+  if (raw_.storages[id].size_bytes == 0) raw_.storages[id].size_bytes = size_bytes;
   const std::uint64_t sum = base::checksum(data, size_bytes, 1);
   if (size_bytes != 0 && sum != known.filled && within_limit(size_bytes)) {
     known.filled = sum;

@@ -39,6 +39,16 @@ bool autocast_ahead(c10::DeviceType type) {
   return at::autocast::is_autocast_enabled(type) &&
          !c10::impl::tls_is_dispatch_key_excluded(type == at::kCPU ? c10::DispatchKey::AutocastCPU : c10::DispatchKey::AutocastCUDA);
 }
+bool has_other_layout(c10::ArrayRef<c10::IValue> values) {
+  const auto other = [](const at::Tensor& t) {
+    return t.defined() && t.layout() != c10::kStrided && t.layout() != c10::kSparse && !t.key_set().has(c10::DispatchKey::Python);
+  };
+  return std::any_of(values.begin(), values.end(), [&](const c10::IValue& value) {
+    if (value.isTensor()) return other(value.toTensor());
+    return value.isTensorList() && std::any_of(value.toListRef().begin(), value.toListRef().end(),
+                                               [&](const c10::IValue& item) { return item.isTensor() && other(item.toTensor()); });
+  });
+}
 bool autocast_ahead() { return autocast_ahead(at::kCPU) || autocast_ahead(at::kCUDA); }
 
 }  // namespace
@@ -48,7 +58,7 @@ struct TapeRecorder::Op : TapeOp {
 };
 
 struct TapeRecorder::Context : at::ObserverContext {
-  bool is_node = false, exchanges = false;
+  bool is_node = false, exchanges = false, refused = false;
   std::uint64_t generation = 0, number = 0;
   record::OpId traced = record::kNone;
   const Op* op = nullptr;
@@ -211,72 +221,53 @@ const TapeRecorder::Op& TapeRecorder::op_of(const at::RecordFunction& fn) {
   return *slot;
 }
 
-std::int64_t TapeRecorder::generator_number(const at::Generator& generator) {
-  for (std::size_t i = 0; i < generators_.size(); ++i) {
-    if (generators_[i].unsafeGetGeneratorImpl() == generator.unsafeGetGeneratorImpl())
-      return static_cast<std::int64_t>(i);
-  }
-  if (!generator.defined() || (!generator.device().is_cpu() && generator_state(generator).empty())) return -1;
-  const std::uint8_t device = device_number(generator.device());
-  if (device != 0) {
-    while (raw_.generators.size() < generators_.size()) raw_.generators.push_back({0, raw_.generators.empty()});
-    const at::Generator* const usual = &at::globalContext().defaultGenerator(generator.device());
-    raw_.generators.push_back({device, usual->unsafeGetGeneratorImpl() == generator.unsafeGetGeneratorImpl()});
-  } else if (!raw_.generators.empty()) {
-    raw_.generators.push_back({});
-  }
-  generators_.push_back(generator);
-  random_states_.emplace_back();
-  return static_cast<std::int64_t>(generators_.size()) - 1;
-}
-
-void TapeRecorder::random_before(std::int64_t generator) {
-  const auto index = static_cast<std::size_t>(generator);
-  std::string now = generator_state(generators_[index]);
-  if (now == random_states_[index]) return;
-  capture::WireWriter out(&raw_.events);
-  out.u8(static_cast<std::uint8_t>(capture::RawEvent::kRandom));
-  out.var(index);
-  out.text(now);
-  ++events_;
-  ++randoms_;
-  random_states_[index] = std::move(now);
-}
-
-std::size_t TapeRecorder::note_random() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  random_states_[0].clear();
-  random_before(0);
-  return randoms_ - 1;
-}
-
-void TapeRecorder::random_after(std::int64_t generator) {
-  random_states_[static_cast<std::size_t>(generator)] =
-      generator_state(generators_[static_cast<std::size_t>(generator)]);
-}
-
 void TapeRecorder::refuse(const Op& op) {
   constexpr std::size_t kMaxTold = 8;
   auto& refused = raw_.refused;
   if (refused.size() < kMaxTold && std::find(refused.begin(), refused.end(), op.name) == refused.end()) refused.push_back(op.name);
 }
 
-bool TapeRecorder::moved(std::int64_t generator) {
-  const auto index = static_cast<std::size_t>(generator);
-  return !generators_[index].device().is_cpu() && generator_state(generators_[index]) != random_states_[index];
+// A call with a value that has no place on a tape. What its kernel itself writes is seen by nobody: memory that it may have written
+// is of unknown content, put on the tape when it is read next. What it calls is recorded where it is a wrapper of torch.func or a
+// subclass that calls operators on what is inside. A kernel for another layout (a matrix in CSR) writes into the memory of the calls
+// that it makes: these belong to it.
+std::unique_ptr<at::ObserverContext> TapeRecorder::start_refused(const Op& op, c10::ArrayRef<c10::IValue> inputs) {
+  refuse(op);
+  if (op.may_view) return nullptr;
+  auto context = std::make_unique<Context>();
+  context->refused = true;
+  context->generation = generation_;
+  context->number = events_ + 1;
+  if (has_other_layout(inputs)) open_ops.push_back({context->number, autocast_ahead()});
+  context->op = &op;
+  std::string unused;
+  capture::WireWriter out(&unused);
+  const auto storage = [&](c10::StorageImpl& s) { return see(s); };
+  const auto generator = [](const at::Generator&) { return std::int64_t{-1}; };
+  for (std::size_t i = 0; i < inputs.size() && i < 64; ++i) {
+    if (((op.writes >> i) & 1) != 0) write_value(inputs[i], i, {storage, generator}, out, context->uses);
+  }
+  for (const TapeUse& use : context->uses) {
+    write(use, false);
+    lose(use.storage);
+  }
+  return context;
 }
 
-std::int64_t TapeRecorder::default_generator(c10::ArrayRef<TapeUse> uses, c10::ArrayRef<c10::IValue> inputs) {
-  std::uint8_t device = 0;
-  for (const TapeUse& use : uses) device = std::max(device, raw_.storages[use.storage].device);
-  for (const c10::IValue& input : inputs) {
-    if (device == 0 && input.isDevice()) device = device_number(input.toDevice());
-  }
-  if (device == 0) return 0;
-  try {
-    return generator_number(at::globalContext().defaultGenerator(c10::Device(raw_.devices[device])));
-  } catch (...) {
-    return -1;  // a backend without one
+void TapeRecorder::end_refused(const at::RecordFunction& fn, Context* context) {
+  std::string unused;
+  capture::WireWriter out(&unused);
+  const auto known = [&](c10::StorageImpl& s) {
+    const auto it = ids_.find(&s);
+    return it != ids_.end() ? it->second : capture::kNoStorage;
+  };
+  const auto generator = [](const at::Generator&) { return std::int64_t{-1}; };
+  for (const c10::IValue& result : fn.outputs()) write_value(result, 0, {known, generator}, out, context->uses);
+  for (const TapeUse& use : context->uses) {
+    // What no recorded call has touched is taken for an input when it is read.
+    if (use.storage == capture::kNoStorage || known_[use.storage].state == Known::kSeen) continue;
+    if (known_[use.storage].state == Known::kInput && !known_[use.storage].written) continue;
+    lose(use.storage);
   }
 }
 
@@ -320,10 +311,7 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
   const TapeNames names{storage, generator};
   out.var(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!write_value(inputs[i], i, names, out, context->uses)) {
-      refuse(op);
-      return nullptr;
-    }
+    if (!write_value(inputs[i], i, names, out, context->uses)) return start_refused(op, inputs);
   }
   if (op.dropout >= 0 && inputs[static_cast<std::size_t>(op.dropout)].isDouble())
     context->drops = inputs[static_cast<std::size_t>(op.dropout)].toDouble() != 0;
@@ -376,6 +364,7 @@ void TapeRecorder::end_op(const at::RecordFunction& fn, Context* context) {
   while (open_generation == generation_ && !open_ops.empty() && open_ops.back().number >= context->number)
     open_ops.pop_back();
   if (full_ || !on_) return;
+  if (context->refused) return end_refused(fn, context);
   const Op& op = *context->op;
   const auto& results = fn.outputs();
   thread_local std::string written;

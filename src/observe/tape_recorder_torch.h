@@ -108,9 +108,12 @@ class TapeRecorder {
   void read(const TapeUse& use);
   void write(const TapeUse& use, bool overwrites_all);
   void fill(capture::StorageId id);
+  void lose(capture::StorageId id);
   void handed_out(capture::StorageId id, record::OpId by);
   void exchange(const at::RecordFunction& fn);
   void refuse(const Op& op);
+  std::unique_ptr<at::ObserverContext> start_refused(const Op& op, c10::ArrayRef<c10::IValue> inputs);
+  void end_refused(const at::RecordFunction& fn, Context* context);
   void copy_input(capture::StorageId id, std::int64_t begin, std::int64_t end);
   bool hold(capture::StorageId id);
   bool within_limit(std::size_t more_bytes);

@@ -13,6 +13,7 @@
 #include "observe/tensor_view_torch.h"
 #include "record/exchange.h"
 #include "replay/by_parts_torch.h"
+#include "replay/tape_indices_torch.h"
 
 namespace finitude::replay {
 namespace {
@@ -166,6 +167,7 @@ Trial TorchLab::run(record::OpId op, const Variant& variant) {
       }
       stack.push_back(std::move(value));
     }
+    check_trusted_indices(handle->schema(), stack);
     handle->callBoxed(&stack);
     for (const c10::IValue& v : stack) {
       if (v.isTensor()) look(v.toTensor());

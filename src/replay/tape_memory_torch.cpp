@@ -237,6 +237,15 @@ at::Tensor TapeMemory::tensor(const Value& value) {
                   indices.size(1) == values.size(0) &&
                   indices.size(0) + values.dim() - 1 == static_cast<std::int64_t>(value.sizes.size()),
               "the tape has a sparse tensor whose parts do not fit");
+  // Kernels trust the indices of a sparse tensor: whoever makes one checks them.
+  if (indices.numel() != 0) {
+    const at::Tensor host = indices.to(at::kCPU), least = host.amin(1), most = host.amax(1);
+    for (std::int64_t d = 0; d < indices.size(0); ++d) {
+      TORCH_CHECK(least[d].item<std::int64_t>() >= 0 &&
+                      most[d].item<std::int64_t>() < value.sizes[static_cast<std::size_t>(d)],
+                  "the tape has a sparse tensor with elements outside of it");
+    }
+  }
   at::Tensor t = at::detail::make_tensor<at::SparseTensorImpl>(
       c10::DispatchKeySet(c10::computeDispatchKey(values.scalar_type(), c10::kSparse, values.device())), values.dtype());
   auto* impl = static_cast<at::SparseTensorImpl*>(t.unsafeGetTensorImpl());
@@ -305,6 +314,10 @@ void TapeMemory::fill(std::size_t index) {
   const std::string& bytes = entry.bytes;
   if (stand_ins_.erase(id) != 0) storages_[id] = blank(id);
   c10::Storage& into = storage(id);
+  // A kernel that is not on the tape made it larger (a product with a matrix in CSR), and all of it is here.
+  if (const capture::Storage& known = tape_.storages[id];
+      offset == 0 && bytes.size() == known.size_bytes && known.origin == capture::Storage::kProduced && into.nbytes() == 0)
+    into = blank(id);
   if (retype_ && retype_->converts(id)) return retype_->fill(id, into, offset, bytes);
   TORCH_CHECK(offset <= into.nbytes() && bytes.size() <= into.nbytes() - offset,
               "the tape writes outside its memory");

@@ -19,6 +19,7 @@
 #include "observe/tape_values_torch.h"
 #include "replay/plain_call_torch.h"
 #include "replay/tape_elsewhere_torch.h"
+#include "replay/tape_indices_torch.h"
 #include "replay/tape_memory_torch.h"
 #include "replay/tape_observer_torch.h"
 #include "replay/tape_player.h"
@@ -246,6 +247,7 @@ class Player {
     if (form != nullptr) found = form(PlainCall(op.schema(), stack));
     if (!found.empty()) return formed(index, op, std::move(found), given);
     {
+      check_trusted_indices(op.schema(), stack);
       const at::RecordFunctionGuard traced(observer_ != nullptr && observer_->is_traced());
       op.callBoxed(&stack);
     }
