@@ -186,6 +186,23 @@ def test_too_large_is_told(tmp_path):
     assert not [*tmp_path.glob("finitude-runs/*/step-*")]
 
 
+FULL = """
+import resource
+# As on a full disk: no file grows beyond 64 KB.
+import signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+"""
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path):
+    large = SCRIPT.replace("loss = (", "loss = 0 * model[0](table).mean() + (").replace("EXTRA = None", FULL + "table = torch.rand(10_000, 6)")
+    result = run(tmp_path, "--on-alarm", "skip", script=large)
+    assert result.code == 0 and result.the_alarm()["capsule"] is None, result.told()
+    assert any("its folder cannot be written" in what for what in result.watched["not_watched"]), result.told()
+    assert not [*tmp_path.glob("finitude-runs/*/step-*")]
+
+
 def test_damaged_and_foreign_folders(tmp_path):
     folder = tmp_path / run(tmp_path).the_alarm()["capsule"]
     tape = folder / "tape.bin"

@@ -1,5 +1,6 @@
 #include "base/checksum.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace finitude::base {
@@ -14,24 +15,53 @@ std::uint64_t mix(std::uint64_t x) noexcept {
   return x ^ (x >> 31);
 }
 
-}  // namespace
-
-std::uint64_t checksum(const void* data, std::size_t size_bytes, std::uint64_t seed) noexcept {
-  const auto* p = static_cast<const unsigned char*>(data);
-  std::uint64_t lanes[4] = {seed + 1, seed + 2, seed + 3, seed + 4};
+// As many whole blocks as there are; how many bytes that were.
+std::size_t blocks(const unsigned char* p, std::size_t size_bytes, std::uint64_t* into) noexcept {
+  std::uint64_t lanes[4] = {into[0], into[1], into[2], into[3]};
   std::size_t i = 0;
   for (; i + 32 <= size_bytes; i += 32) {
     std::uint64_t w[4];
     std::memcpy(w, p + i, 32);
     for (int l = 0; l < 4; ++l) lanes[l] = (lanes[l] ^ w[l]) * 0x9e3779b97f4a7c15ull + (lanes[l] >> 29);
   }
-  std::uint64_t sum = mix(lanes[0]) ^ mix(lanes[1] + 1) ^ mix(lanes[2] + 2) ^ mix(lanes[3] + 3);
-  for (; i < size_bytes; i += 8) {
-    std::uint64_t w = 0;
-    std::memcpy(&w, p + i, size_bytes - i < 8 ? size_bytes - i : 8);
-    sum = mix(sum ^ w) + i;
+  std::memcpy(into, lanes, sizeof lanes);
+  return i;
+}
+
+}  // namespace
+
+std::uint64_t checksum(const void* data, std::size_t size_bytes, std::uint64_t seed) noexcept {
+  Checksum all(seed);
+  all.add(data, size_bytes);
+  return all.sum();
+}
+
+void Checksum::add(const void* data, std::size_t size_bytes) noexcept {
+  const auto* p = static_cast<const unsigned char*>(data);
+  size_bytes_ += size_bytes;
+  if (held_ != 0) {
+    const std::size_t more = std::min(kBlock - held_, size_bytes);
+    if (more != 0) std::memcpy(block_ + held_, p, more);
+    held_ += more;
+    p += more;
+    size_bytes -= more;
+    if (held_ < kBlock) return;
+    blocks(block_, kBlock, lanes_);
+    held_ = 0;
   }
-  return mix(sum ^ size_bytes);
+  const std::size_t done = blocks(p, size_bytes, lanes_);
+  held_ = size_bytes - done;
+  if (held_ != 0) std::memcpy(block_, p + done, held_);
+}
+
+std::uint64_t Checksum::sum() const noexcept {
+  std::uint64_t sum = mix(lanes_[0]) ^ mix(lanes_[1] + 1) ^ mix(lanes_[2] + 2) ^ mix(lanes_[3] + 3);
+  for (std::size_t i = 0; i < held_; i += 8) {
+    std::uint64_t w = 0;
+    std::memcpy(&w, block_ + i, std::min<std::size_t>(held_ - i, 8));
+    sum = mix(sum ^ w) + (size_bytes_ - held_ + i);
+  }
+  return mix(sum ^ size_bytes_);
 }
 
 }  // namespace finitude::base

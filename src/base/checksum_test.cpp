@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -24,6 +25,20 @@ TEST(Checksum, DependsOnPositionAndSeed) {
   EXPECT_NE(checksum(a, sizeof a), checksum(b, sizeof b));
   EXPECT_NE(checksum(a, sizeof a), checksum(a, sizeof a, 1));
   EXPECT_EQ(checksum(a, sizeof a), checksum(a, sizeof a));
+}
+
+TEST(Checksum, PiecesMayBeCutAnywhere) {
+  std::vector<unsigned char> bytes(259);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(i * 131);
+  for (const std::size_t n : {std::size_t{0}, std::size_t{5}, std::size_t{32}, std::size_t{97}, bytes.size()}) {
+    const std::uint64_t whole = checksum(bytes.data(), n, 3);
+    for (std::size_t step = 1; step <= n + 1; step += 3) {
+      Checksum pieces(3);
+      for (std::size_t at = 0; at < n; at += step) pieces.add(bytes.data() + at, std::min(step, n - at));
+      EXPECT_EQ(pieces.sum(), whole) << n << " " << step;
+    }
+  }
+  EXPECT_EQ(checksum("0123456789", 10), 0x8db22e385c4f113dull);  // it is in files
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ constexpr const char* kTensorFile = "tensors.safetensors";
 constexpr const char* kStartFile = "start.safetensors";
 constexpr const char* kAboutFile = "capsule.json";
 constexpr std::size_t kInline = 64;  // bytes of an unnamed input that stay in the tape
+constexpr std::size_t kPiece = std::size_t{1} << 18;  // bytes that are written, read or added up at once
 constexpr std::uint64_t kMaxAbout = std::uint64_t{256} << 20, kMaxFile = std::uint64_t{1} << 40;
 
 std::string hex(std::uint64_t number) {
@@ -99,19 +100,49 @@ std::vector<NamedTensor> take_tensors(Tape& tape, std::vector<std::string>& cont
   return tensors;
 }
 
-Status write_file(const fs::path& path, std::initializer_list<std::string_view> parts) {
+// What a file holds, in pieces. Their sum is taken while they go out.
+Status write_file(const fs::path& path, const std::vector<std::string_view>& parts, json* entry) {
   errno = 0;
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  for (const std::string_view part : parts)
-    file.write(part.data(), static_cast<std::streamsize>(part.size()));
+  base::Checksum sum;
+  std::uint64_t size = 0;
+  for (const std::string_view part : parts) {
+    for (std::size_t at = 0; at < part.size(); at += kPiece) {  // still in the cache when it is written
+      const std::string_view piece = part.substr(at, kPiece);
+      sum.add(piece.data(), piece.size());
+      file.write(piece.data(), static_cast<std::streamsize>(piece.size()));
+    }
+    size += part.size();
+  }
   file.close();
-  if (file) return {};
-  return Status("cannot be written" +
-                (errno != 0 ? std::string(": ") + std::strerror(errno) : std::string()));
+  if (!file)
+    return Status("cannot be written" + (errno != 0 ? std::string(": ") + std::strerror(errno) : std::string()));
+  *entry = {{"bytes", size}, {"checksum", hex(sum.sum())}};
+  return {};
 }
 
-json file_entry(std::string_view bytes) {
-  return {{"bytes", bytes.size()}, {"checksum", hex(base::checksum(bytes.data(), bytes.size()))}};
+Status write_tensors(const fs::path& path, const std::vector<NamedTensor>& tensors, json* entry) {
+  const std::string header = safetensors_header(tensors);
+  std::vector<std::string_view> parts{header};
+  for (const NamedTensor& tensor : tensors) parts.push_back(tensor.bytes);
+  return write_file(path, parts, entry);
+}
+
+// Whether the file has come out as it was meant, without holding it in memory.
+Status verify_file(const fs::path& path, const json& entry) {
+  std::ifstream file(path, std::ios::binary);
+  std::string piece(kPiece, '\0');
+  base::Checksum sum;
+  std::uint64_t size = 0;
+  while (file) {
+    file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    const auto got = static_cast<std::size_t>(file.gcount());
+    sum.add(piece.data(), got);
+    size += got;
+  }
+  return size == entry["bytes"].get<std::uint64_t>() && hex(sum.sum()) == entry["checksum"].get<std::string>()
+             ? Status()
+             : Status("cannot be written: what was read back is something else");
 }
 
 // What of `start` is not among the inputs of the tape. An input of another size holds a part only.
@@ -128,13 +159,6 @@ std::vector<NamedTensor> not_on_tape(const std::vector<NamedTensor>& start, cons
   return rest;
 }
 
-Status write_start(const fs::path& at, const std::vector<NamedTensor>& tensors, json* files) {
-  std::string file = safetensors_header(tensors);
-  for (const NamedTensor& tensor : tensors) file += tensor.bytes;
-  (*files)[kStartFile] = file_entry(file);
-  return write_file(at / kStartFile, {file});
-}
-
 Status write_parts(const fs::path& at, Tape tape, json about, const CapsuleOptions& options,
                    const std::vector<NamedTensor>& start) {
   json statistics = json::object();
@@ -143,25 +167,26 @@ Status write_parts(const fs::path& at, Tape tape, json about, const CapsuleOptio
   const std::vector<NamedTensor> tensors = take_tensors(tape, contents);
   json files = json::object();
   if (const auto rest = not_on_tape(start, tensors); !rest.empty()) {
-    if (Status status = write_start(at, rest, &files); !status.ok()) return status;
+    if (Status status = write_tensors(at / kStartFile, rest, &files[kStartFile]); !status.ok()) return status;
   }
   if (!tensors.empty()) {
-    std::string file = safetensors_header(tensors);
-    for (std::string& content : contents) {
-      file += content;
-      content = {};
-    }
-    if (Status status = write_file(at / kTensorFile, {file}); !status.ok()) return status;
-    files[kTensorFile] = file_entry(file);
+    if (Status status = write_tensors(at / kTensorFile, tensors, &files[kTensorFile]); !status.ok()) return status;
   }
   const std::string bytes = write_tape(tape);
-  if (Status status = write_file(at / kTapeFile, {bytes}); !status.ok()) return status;
-  files[kTapeFile] = file_entry(bytes);
+  Tape understood;
+  if (Status status = read_tape(bytes, &understood); !status.ok()) return Status("cannot be written: its tape " + status.why());
+  if (Status status = write_file(at / kTapeFile, {bytes}, &files[kTapeFile]); !status.ok()) return status;
   about["schema"] = kCapsuleSchema;
   about["redacted"] = options.redact;
   about["files"] = files;
   if (options.redact) about["tensors"] = statistics;
-  return write_file(at / kAboutFile, {about.dump(1, ' ', true, json::error_handler_t::replace), "\n"});
+  for (const auto& [name, entry] : files.items()) {
+    if (Status status = verify_file(at / name, entry); !status.ok()) return status;
+  }
+  json entry;
+  const std::string text = about.dump(1, ' ', true, json::error_handler_t::replace) + "\n";
+  if (Status status = write_file(at / kAboutFile, {text}, &entry); !status.ok()) return status;
+  return verify_file(at / kAboutFile, entry);
 }
 
 Status read_part(const FileSource& source, const json& files, const char* name, std::string* bytes) {
@@ -227,11 +252,6 @@ Status write_capsule(const std::string& folder, Tape tape, json about, const Cap
   Status status;
   try {
     status = write_parts(temporary, std::move(tape), std::move(about), options, start);
-    json read_about;
-    Tape read_back;
-    TensorBytes read_start;
-    if (status.ok())
-      status = read_capsule(temporary.string(), &read_about, &read_back, start.empty() ? nullptr : &read_start);
   } catch (const std::exception& e) {
     status = Status(std::string("cannot be written: ") + e.what());
   }

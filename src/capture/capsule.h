@@ -26,8 +26,8 @@ struct CapsuleOptions {
 // What the files of a capsule would take, roughly.
 std::uint64_t capsule_bytes(const Tape& tape);
 
-// Writes the folder under another name, reads it back, compares, and gives it its name: a folder of that name
-// is whole. `about` becomes capsule.json, with "schema", "files" and "tensors" added. Fails where the folder
+// Writes the folder under another name, reads its files back, holds their checksums against what was to be written, and gives it its
+// name: a folder of that name is whole. `about` becomes capsule.json, with "schema", "files" and "tensors" added. Fails where the folder
 // is there already; then, as in every other failure, nothing of what was written stays.
 // start: what the step's program held when it began, beyond what the step reads; a tensor whose name and size
 // are those of an input of the tape is not written twice. Left out where the capsule would grow too large by it.
