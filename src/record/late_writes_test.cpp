@@ -11,11 +11,11 @@
 namespace finitude::record {
 namespace {
 
-int memory[4];
+int places[4];
 
-SeenTensor tensor(std::uint64_t nan = 0, std::int64_t begin = 0, std::int64_t end = 16, int at = 0) {
+SeenTensor part(std::uint64_t nan = 0, std::int64_t begin = 0, std::int64_t end = 16, int at = 0) {
   SeenTensor seen;
-  seen.memory = &memory[at];
+  seen.memory = &places[at];
   seen.use.begin = begin;
   seen.use.end = end;
   seen.use.dtype = sense::DType::kFloat32;
@@ -57,29 +57,29 @@ class LateWritesTest : public ::testing::Test {
 };
 
 TEST_F(LateWritesTest, WhatIsReadNextTellsWhatTheCollectiveWrote) {
-  run("c10d::allreduce_", {tensor()}, {tensor()});
-  run("aten::mul", {tensor(4)}, {tensor(4, 0, 16, 1)});
+  run("c10d::allreduce_", {part()}, {part()});
+  run("aten::mul", {part(4)}, {part(4, 0, 16, 1)});
   const Trace trace = sink_.take();
   EXPECT_EQ(nan_of(trace, 0), 4u);
   EXPECT_EQ(trace.ops[0].outputs[0].first_bad, 0);
 }
 
 TEST_F(LateWritesTest, AnOpThatCalledItHandsItOver) {
-  const auto outer = begin("mine::shared", {tensor(0, 0, 16, 1)});
-  end(begin("c10d::allreduce_", {tensor()}, outer.op), {tensor()});
-  end(outer, {tensor(4)});
+  const auto outer = begin("mine::shared", {part(0, 0, 16, 1)});
+  end(begin("c10d::allreduce_", {part()}, outer.op), {part()});
+  end(outer, {part(4)});
   EXPECT_EQ(nan_of(sink_.take(), 1), 4u);
 }
 
 TEST_F(LateWritesTest, ASinkIsALookToo) {
-  run("c10d::allreduce_", {tensor()}, {tensor()});
-  sink_.add_sink("gradient", "w", tensor(4), 0);
+  run("c10d::allreduce_", {part()}, {part()});
+  sink_.add_sink("gradient", "w", part(4), 0);
   EXPECT_EQ(nan_of(sink_.take(), 0), 4u);
 }
 
 TEST_F(LateWritesTest, WhatIsReceivedIsAnInputOnly) {
-  run("c10d::recv_", {tensor()}, {});
-  run("aten::mul", {tensor(4)}, {});
+  run("c10d::recv_", {part()}, {});
+  run("aten::mul", {part(4)}, {});
   const Trace trace = sink_.take();
   ASSERT_EQ(trace.ops[0].outputs.size(), 1u);
   EXPECT_EQ(nan_of(trace, 0), 4u);
@@ -87,56 +87,56 @@ TEST_F(LateWritesTest, WhatIsReceivedIsAnInputOnly) {
 }
 
 TEST_F(LateWritesTest, ThePartsOfABucketAreAddedToIt) {
-  run("c10d::allreduce_", {tensor()}, {tensor()});
-  run("aten::div", {tensor(0, 0, 8)}, {});
-  run("aten::div", {tensor(2, 8, 16)}, {});
-  run("aten::add", {tensor(2, 8, 16)}, {});
+  run("c10d::allreduce_", {part()}, {part()});
+  run("aten::div", {part(0, 0, 8)}, {});
+  run("aten::div", {part(2, 8, 16)}, {});
+  run("aten::add", {part(2, 8, 16)}, {});
   EXPECT_EQ(nan_of(sink_.take(), 0), 2u);
 }
 
 TEST_F(LateWritesTest, AWaitWritesNothing) {
-  run("_c10d_functional::all_reduce", {tensor(0, 0, 16, 1)}, {tensor()});
-  run("_c10d_functional::wait_tensor", {tensor()}, {tensor(4)});
+  run("_c10d_functional::all_reduce", {part(0, 0, 16, 1)}, {part()});
+  run("_c10d_functional::wait_tensor", {part()}, {part(4)});
   EXPECT_EQ(nan_of(sink_.take(), 0), 4u);
 }
 
 TEST_F(LateWritesTest, AViewIsALook) {
-  run("c10d::allreduce_", {tensor()}, {tensor()});
-  end(begin("aten::view", {tensor()}), {tensor(4)}, true);
+  run("c10d::allreduce_", {part()}, {part()});
+  end(begin("aten::view", {part()}), {part(4)}, true);
   EXPECT_EQ(nan_of(sink_.take(), 0), 4u);
 }
 
 TEST_F(LateWritesTest, WhatAnotherOpWroteIsNotTheCollectives) {
-  run("c10d::allreduce_", {tensor()}, {tensor()});
-  SeenTensor written = tensor();
+  run("c10d::allreduce_", {part()}, {part()});
+  SeenTensor written = part();
   written.use.written = true;
-  run("aten::log_", {written}, {tensor(4)});
-  run("aten::mul", {tensor(4)}, {});
+  run("aten::log_", {written}, {part(4)});
+  run("aten::mul", {part(4)}, {});
   EXPECT_EQ(nan_of(sink_.take(), 0), 0u);
 }
 
 TEST_F(LateWritesTest, WhatLiesBesideItIsNotTheCollectives) {
-  run("c10d::allreduce_", {tensor(0, 0, 8)}, {tensor(0, 0, 8)});
-  run("aten::mul", {tensor(1, 0, 16)}, {});
-  run("aten::mul", {tensor(1, 8, 16)}, {});
-  run("aten::mul", {tensor(1, 0, 8, 2)}, {});
+  run("c10d::allreduce_", {part(0, 0, 8)}, {part(0, 0, 8)});
+  run("aten::mul", {part(1, 0, 16)}, {});
+  run("aten::mul", {part(1, 8, 16)}, {});
+  run("aten::mul", {part(1, 0, 8, 2)}, {});
   EXPECT_EQ(nan_of(sink_.take(), 0), 0u);
 }
 
 TEST_F(LateWritesTest, TheLastOfTwoIsMeant) {
-  run("c10d::allreduce_", {tensor()}, {tensor()});
-  run("c10d::allreduce_", {tensor()}, {tensor()});
-  run("aten::mul", {tensor(4)}, {});
+  run("c10d::allreduce_", {part()}, {part()});
+  run("c10d::allreduce_", {part()}, {part()});
+  run("aten::mul", {part(4)}, {});
   const Trace trace = sink_.take();
   EXPECT_EQ(nan_of(trace, 0), 0u);
   EXPECT_EQ(nan_of(trace, 1), 4u);
 }
 
 TEST_F(LateWritesTest, EveryTraceIsItsOwn) {
-  run("c10d::allreduce_", {tensor()}, {tensor()});
+  run("c10d::allreduce_", {part()}, {part()});
   sink_.clear();
-  run("aten::sub", {tensor()}, {tensor(0, 0, 16, 1)});
-  run("aten::mul", {tensor(4)}, {});
+  run("aten::sub", {part()}, {part(0, 0, 16, 1)});
+  run("aten::mul", {part(4)}, {});
   EXPECT_EQ(nan_of(sink_.take(), 0), 0u);
 }
 
