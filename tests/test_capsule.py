@@ -1,8 +1,10 @@
 """A bad step leaves a capsule; copied elsewhere it comes out with the same bits, with Python and without."""
 
+import getpass
 import json
 import os
 import pathlib
+import platform
 import shutil
 import subprocess
 
@@ -146,12 +148,39 @@ def test_what_it_holds_is_what_the_step_reads(tmp_path):
     assert sum(t.shape == (8, 6) for key, t in tensors.items() if key.startswith("input.")) <= 1
 
 
+@pytest.mark.parametrize("where", ["branch", "packed", "worktree", "detached", "unborn"])
+def test_who_and_of_which_commit(tmp_path, where):
+    home = tmp_path / "repository"
+    home.mkdir()
+
+    def git(*words):
+        done = subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=home, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    git("init", "-q", "-b", "team/main")
+    folder, commit = home, None
+    if where != "unborn":
+        git("commit", "-q", "--allow-empty", "-m", "one")
+        commit = git("rev-parse", "HEAD")
+    if where == "packed":
+        git("pack-refs", "--all")
+    if where == "detached":
+        git("checkout", "-q", "--detach")
+    if where == "worktree":
+        folder = tmp_path / "beside"
+        git("worktree", "add", "-q", "-b", "other", str(folder))
+    branch = {"detached": None, "worktree": "refs/heads/other"}.get(where, "refs/heads/team/main")
+    about = json.loads((folder / run(folder).the_alarm()["capsule"] / "capsule.json").read_text())
+    assert about["git"] == {"commit": commit, "branch": branch}
+    assert about["user"] == getpass.getuser() and about["host"] == platform.node()
+
+
 def test_redacted(tmp_path):
     result = run(tmp_path, "--redact")
     folder = tmp_path / result.the_alarm()["capsule"]
     about = json.loads((folder / "capsule.json").read_text())
     text = json.dumps(about)
-    assert about["redacted"] and "torch.log" not in text and "train.py" not in text and "environment" not in about
+    assert about["redacted"] and "torch.log" not in text and "train.py" not in text and not {"environment", "user", "host", "git"} & set(about)
     assert not (folder / "tensors.safetensors").exists()
     assert about["tensors"]["0.weight"]["numel"] == 48
     code, said = replay(folder)

@@ -114,6 +114,13 @@ def test_a_fix_is_found_to_be_one(captured):
     assert steps(fixed.err) == [captured.told[captured.alarm["step"]]]
 
 
+def test_variables_may_stand_before_the_command(captured):
+    text = "import os\n" + captured.script.replace(FIXED[0], f"({FIXED[1]} if os.environ.get('EPS') == 'a b' else {FIXED[0]})")
+    helpers.write_script(captured.folder, text)
+    verdicts = [helpers.finitude(captured.folder, "replay", captured.capsule, "--with", f"{before}train.py").code for before in ("", "EPS='a b' ")]
+    assert verdicts == [1, 0]
+
+
 def test_a_change_that_fails_elsewhere_is_none(captured):
     other = captured.with_changes((FIXED[0], "(1 / x.sum(1, keepdim=True))"))
     assert other.code == 1 and "not fixed: another birth  aten::reciprocal" in other.out, other.told()

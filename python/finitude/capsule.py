@@ -1,6 +1,7 @@
 """Capsules: the second run of a bad step is put on a tape, and the tape with what it reads into a folder beside the report."""
 
 import datetime
+import getpass
 import json
 import linecache
 import os
@@ -129,6 +130,7 @@ def _about(session, alarm):
     else:
         about["command"] = list(session.report.command)
         about["seeds"] = flags.seeds()
+        about["user"], about["host"] = _user(), platform.node()
         about["script"] = session.report.script or ""
         about["git"] = _git(os.path.dirname(os.path.abspath(about["script"])) if about["script"] else os.getcwd())
         about["environment"] = {name: os.environ[name] for name in VARIABLES if name in os.environ}
@@ -141,26 +143,47 @@ def _source_of(file, line):
 
 def _git(directory):
     """The commit that is checked out around the script, read from the files of git; None where there is none."""
-    while True:
-        head = os.path.join(directory, ".git", "HEAD")
-        if os.path.isfile(head):
-            break
+    while not os.path.exists(os.path.join(directory, ".git")):
         parent = os.path.dirname(directory)
         if parent == directory:
             return None
         directory = parent
     try:
-        with open(head, encoding="utf-8") as f:
-            text = f.read(1024).strip()
-        if not text.startswith("ref: "):
-            return {"commit": text, "branch": None}
-        branch, commit = text[5:], None
-        loose = os.path.join(directory, ".git", *branch.split("/"))
-        if os.path.isfile(loose):
-            with open(loose, encoding="utf-8") as f:
-                commit = f.read(128).strip()
-        return {"commit": commit, "branch": branch}
+        own = os.path.join(directory, ".git")
+        if os.path.isfile(own):  # of a worktree or a submodule: the name of the folder
+            own = os.path.normpath(os.path.join(directory, _line(own).removeprefix("gitdir: ")))
+        shared = os.path.join(own, "commondir")
+        shared = os.path.normpath(os.path.join(own, _line(shared))) if os.path.isfile(shared) else own
+        head = _line(os.path.join(own, "HEAD"))
+        if not head.startswith("ref: "):
+            return {"commit": head, "branch": None}
+        branch = head[5:]
+        loose = os.path.join(shared, *branch.split("/"))
+        return {"commit": _line(loose) if os.path.isfile(loose) else _packed(os.path.join(shared, "packed-refs"), branch), "branch": branch}
     except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _line(file):
+    with open(file, encoding="utf-8") as f:
+        return f.read(4096).strip()
+
+
+def _packed(file, branch):
+    """Its commit in the one file where git puts those of many branches; None where it has none yet."""
+    with contextlib.suppress(FileNotFoundError), open(file, encoding="utf-8") as f:
+        for line in f:
+            commit, _, name = line.strip().partition(" ")
+            if name == branch:
+                return commit
+    return None
+
+
+def _user():
+    """Who ran it; None where the system does not know."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
         return None
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from .start_check import is_sound
 
 EXIT_FIXED, EXIT_NOT_FIXED, EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 0, 1, 2, 3, 4
 USAGE = """usage: finitude replay CAPSULE --with "COMMAND" [--json] [--threads N] [--timeout SECONDS]
-Starts COMMAND (`train.py --lr 0.1`, `python train.py`, `-m package`), puts weights, buffers, optimizer state, generators and the batch
+Starts COMMAND (`train.py --lr 0.1`, `python train.py`, `-m package`, `EPS=1e-3 python train.py`), puts weights, buffers, optimizer state, generators and the batch
 of the capsule in place at its first step, runs that step under trace, and ends it there.
   --json              the outcome as JSON
   --threads N         threads of torch; as many as recorded by default
@@ -52,6 +53,10 @@ def _parse(rest):
         options["with"] = shlex.split(options["with"])
     except ValueError as e:
         raise _Usage(f"--with: {e}") from None
+    options["environment"] = {}  # as in a shell: EPS=1e-3 python train.py
+    while options["with"] and re.match(r"[A-Za-z_]\w*=", options["with"][0]):
+        name, _, value = options["with"].pop(0).partition("=")
+        options["environment"][name] = value
     if not options["with"]:
         raise _Usage("--with needs the command that starts the program")
     return paths[0], options
@@ -100,7 +105,7 @@ def _run(folder, about, way, options, scratch):
     with open(order, "w", encoding="utf-8") as f:
         json.dump({"capsule": os.path.abspath(folder), "result": result, "way": way, "written": sink.get("kind") in ("parameter", "state"),
                    "threads": options["threads"] or _part(about, "flags").get("threads")}, f)
-    environment = {**os.environ, "FINITUDE_INJECT": order}
+    environment = {**os.environ, **options["environment"], "FINITUDE_INJECT": order}
     command = [sys.executable, "-m", "finitude", "run", "--capsules", "0", "--runs", os.path.join(scratch, "runs"), "--report",
                os.path.join(scratch, "report.json"), *options["with"]]
     try:
