@@ -85,6 +85,47 @@ def test_a_capsule_is_replayed_elsewhere(tmp_path, bad, way):
     assert report_lines(shown) == of_the_run and report_lines(helpers.finitude(tmp_path, "report", str(elsewhere)).out) == of_the_run
 
 
+def test_what_schema_1_wrote_is_still_read(tmp_path):
+    """Formats are a promise. The folder was written by the first version, by SCRIPT: tape, tensors, and what --with puts in place."""
+    folder = tmp_path / "step-000003"
+    shutil.copytree(pathlib.Path(__file__).with_name("data") / "capsules" / "schema_1", folder)
+    code, said = replay(folder)
+    assert code == 0 and said.startswith(("identical", "same class of failure")), said  # of another machine
+    code, said = replay("--report", folder)
+    assert code == 0 and "born in forward" in said and "train.py:14" in said, said
+    packed = tmp_path / "a.zip"
+    assert helpers.finitude(tmp_path, "pack", str(folder), str(packed)).code == 0
+    helpers.write_script(tmp_path, SCRIPT.replace("BAD", "3"))
+    again = helpers.finitude(tmp_path, "replay", str(packed), "--with", "train.py")
+    assert again.code == 1 and again.out.startswith("not fixed: the same birth  aten::log  train.py:"), again.told()
+    assert "6 parameters, 3 buffers, optimizer state of 6, generators" in again.out, again.out
+
+
+HIDDEN = """
+set -e
+for file in $FILES; do
+  mkdir -p "$ROOT$(dirname "$file")"; : > "$ROOT$file"; mount --bind "$file" "$ROOT$file"
+done
+exec chroot "$ROOT" /finitude-replay /capsule
+"""
+
+
+def test_where_there_is_nothing_but_the_program_its_libraries_and_the_capsule(tmp_path):
+    """No Python, no libtorch_python, no other file at all is in reach: the root of the file system is a folder without them."""
+    if subprocess.run(["unshare", "-r", "-m", "true"], capture_output=True).returncode != 0:
+        pytest.skip("needs user namespaces")
+    folder = tmp_path / run(tmp_path).the_alarm()["capsule"]
+    root = tmp_path / "root"
+    shutil.copytree(folder, root / "capsule")
+    shutil.copy2(PLAYER, root / "finitude-replay")
+    told = subprocess.run(["ldd", PLAYER], capture_output=True, text=True, check=True).stdout
+    files = {word for line in told.splitlines() for word in line.split() if word.startswith("/")}
+    assert any("torch_cpu" in file for file in files) and not any("python" in os.path.basename(file) for file in files)
+    done = subprocess.run(["unshare", "-r", "-m", "sh", "-c", HIDDEN], capture_output=True, text=True, timeout=120,
+                          env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "FILES": " ".join([*files, "/dev/urandom", "/proc/cpuinfo"]), "ROOT": str(root)})
+    assert done.returncode == 0 and done.stdout.startswith("identical"), done.stdout + done.stderr
+
+
 # What runs the bad step again, instead of the loop in SCRIPT.
 ADVERSARIAL = """
 import torch
