@@ -1,5 +1,6 @@
 """Capsules: the second run of a bad step is put on a tape, and the tape with what it reads into a folder beside the report."""
 
+import contextlib
 import datetime
 import getpass
 import json
