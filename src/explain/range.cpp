@@ -114,4 +114,12 @@ std::optional<RangeExcess> find_excess(const record::Op& op) {
   return excess;
 }
 
+std::string first_read(const record::Op& op) {
+  const bool copies = plain_name(op.name) == "copy_" || plain_name(op.name) == "copy";
+  for (const auto& use : op.inputs) {
+    if (!copies || use.arg == "src") return use.arg;
+  }
+  return op.inputs.empty() ? std::string() : op.inputs.front().arg;
+}
+
 }  // namespace finitude::explain

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "explain/evidence.h"
 
@@ -20,6 +21,9 @@ struct RangeExcess {
 // Finite operands, a non-finite result, no operand at a point where the op has no value, and operands large
 // enough that the result, or an intermediate one, can exceed the limit. Nothing otherwise.
 std::optional<RangeExcess> find_excess(const record::Op& op);
+
+// The name of the first argument that a call computes with, or "": copy_ also lists its target, whose old values do not matter.
+std::string first_read(const record::Op& op);
 
 // The largest argument of exp that stays finite in this format (88.7 in float32).
 double largest_exponent(sense::DType dtype);

@@ -17,11 +17,6 @@ bool from_literal(const record::Op& op) {
                      [](const auto& scalar) { return scalar.arg == "data"; });
 }
 
-std::string cast_operand(const record::Op& op) {
-  const auto source = std::find_if(op.inputs.begin(), op.inputs.end(), [](const auto& use) { return use.arg == "src"; });
-  return source != op.inputs.end() ? source->arg : op.inputs.front().arg;
-}
-
 // A number in the program that is infinite only because of the format, times a zero: (1 - mask) * -1e10 in
 // float16.
 std::optional<Finding> infinite_constant(const Scene& s) {
@@ -75,8 +70,7 @@ class HalfPrecisionOverflow : public Rule {
       single.compute_dtype = sense::DType::kFloat32;
       probe.finite_if(plain_name(s.first->name) + " in float32", single);
     }
-    // copy_ also lists its target, whose old contents do not matter.
-    const std::string operand = s.first->inputs.empty() ? "" : cast ? cast_operand(*s.first) : s.first->inputs[0].arg;
+    const std::string operand = first_read(*s.first);
     if (!excess->division && !operand.empty() && excess->largest > 0 && !excess->integers) {
       Variant smaller;
       smaller.scale_arg = operand;

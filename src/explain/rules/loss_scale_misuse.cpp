@@ -70,7 +70,7 @@ class LossScaleMisuse : public Rule {
     Probe probe(s, s.birth.op);
     if (const double scale = by_hand != 0 ? std::fabs(by_hand) : history.scale;
         scale > 1 && !s.op->inputs.empty()) {
-      const std::string arg = s.op->inputs[0].arg.empty() ? std::string("self") : s.op->inputs[0].arg;
+      const std::string read = first_read(*s.op), arg = read.empty() ? "self" : read;
       Variant unscaled;
       unscaled.scale_arg = arg;
       unscaled.scale = 1 / scale;
