@@ -106,6 +106,7 @@ set -e
 for file in $FILES; do
   mkdir -p "$ROOT$(dirname "$file")"; : > "$ROOT$file"; mount --bind "$file" "$ROOT$file"
 done
+export LD_LIBRARY_PATH="$LIBRARIES"
 exec chroot "$ROOT" /finitude-replay /capsule
 """
 
@@ -122,7 +123,8 @@ def test_where_there_is_nothing_but_the_program_its_libraries_and_the_capsule(tm
     files = {word for line in told.splitlines() for word in line.split() if word.startswith("/")}
     assert any("torch_cpu" in file for file in files) and not any("python" in os.path.basename(file) for file in files)
     done = subprocess.run(["unshare", "-r", "-m", "sh", "-c", HIDDEN], capture_output=True, text=True, timeout=120,
-                          env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "FILES": " ".join([*files, "/dev/urandom", "/proc/cpuinfo"]), "ROOT": str(root)})
+                          env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "FILES": " ".join([*files, "/dev/urandom", "/proc/cpuinfo"]), "ROOT": str(root),
+                               "LIBRARIES": ":".join({os.path.dirname(file) for file in files})})  # beside the program they are no longer
     assert done.returncode == 0 and done.stdout.startswith("identical"), done.stdout + done.stderr
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from device_support import ON_DEVICE, build
 from finitude import _native
 from helpers import run
 
@@ -74,6 +75,30 @@ def test_what_cannot_be_read_is_named(tmp_path):
     assert got.code == 0 and not got.alarms, got.told()
     assert got.watched["gradients_scanned"] == 0
     assert [text for text in got.watched["not_watched"] if "gradients of the class __main__.Held" in text], got.watched
+
+
+def test_on_a_gpu_a_rank_does_not_leave_a_step_out_by_itself(tmp_path):
+    """A fused kernel that reads found_inf would: it is asked for only where every parameter is whole, but for the first step, before there is state."""
+    body = HELD + """
+bare = lambda t: t.inner if isinstance(t, Held) else t
+weight = nn.Parameter(WEIGHT)
+opt = torch.optim.SGD([weight], lr=0.1, momentum=0.9, fused=True)
+asked = []
+hold(1)
+for step in range(6):
+    opt.zero_grad()
+    loss = (torch.rand(5, 4) @ weight).pow(2).mean()
+    loss.backward()
+    if step == 3: bare(weight.grad)[1, 2] = NAN
+    opt.step()
+    asked.append(hasattr(opt, "found_inf"))
+print("flags", any(asked), "waits", counts()["waits"], "finite", bool(bare(weight).isfinite().all()))
+"""
+    device = ON_DEVICE.format(library=build(tmp_path))
+    whole = run(tmp_path, device + body.replace("WEIGHT", "torch.randn(4, 3)"), "--on-alarm", "skip")
+    assert "flags True waits 1 finite True" in whole.out, whole.told()
+    shard = run(tmp_path, device + body.replace("WEIGHT", "Held(torch.randn(4, 3))"), "--on-alarm", "skip")
+    assert "flags False waits 6 finite True" in shard.out and shard.the_alarm()["step"] == 3, shard.told()
 
 
 def namespace():

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from . import _native, at_start, byhand, capsule, damage, discover, dropped, findings, guard, intake, late, left_out, ranks, recall, restart
+from . import _native, at_start, byhand, capsule, damage, discover, dropped, findings, guard, intake, late, ranks, recall, restart, unwatched
 from . import rewind, scaling, streams, tape, together
 from . import sinks as sinks_of
 from .errors import NonFiniteError
@@ -430,7 +430,7 @@ class Session:
         late.finish(self)
         tape.end(self)
         dropped.at_end(self, self.hand.finish())
-        left_out.at_end(self)
+        unwatched.at_end(self)
         if self.config.level == "trace" and self.report.trace_ops is None and self.config.report:
             self.report.trace_ops = findings.last_ops()
         if self.member and not self.report.worth_writing():

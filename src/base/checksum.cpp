@@ -28,12 +28,25 @@ std::size_t blocks(const unsigned char* p, std::size_t size_bytes, std::uint64_t
   return i;
 }
 
+// What `lanes` hold after the whole blocks, and the less than a block behind them.
+std::uint64_t finish(const std::uint64_t* lanes, const unsigned char* tail, std::size_t tail_bytes, std::size_t size_bytes) noexcept {
+  std::uint64_t sum = mix(lanes[0]) ^ mix(lanes[1] + 1) ^ mix(lanes[2] + 2) ^ mix(lanes[3] + 3);
+  for (std::size_t i = 0; i < tail_bytes; i += 8) {
+    std::uint64_t w = 0;
+    std::memcpy(&w, tail + i, std::min<std::size_t>(tail_bytes - i, 8));
+    sum = mix(sum ^ w) + (size_bytes - tail_bytes + i);
+  }
+  return mix(sum ^ size_bytes);
+}
+
 }  // namespace
 
+// Not by way of the class: a step takes sums of losses and batches, and needs no copy of their ends.
 std::uint64_t checksum(const void* data, std::size_t size_bytes, std::uint64_t seed) noexcept {
-  Checksum all(seed);
-  all.add(data, size_bytes);
-  return all.sum();
+  const auto* p = static_cast<const unsigned char*>(data);
+  std::uint64_t lanes[4] = {seed + 1, seed + 2, seed + 3, seed + 4};
+  const std::size_t done = blocks(p, size_bytes, lanes);
+  return finish(lanes, p + done, size_bytes - done, size_bytes);
 }
 
 void Checksum::add(const void* data, std::size_t size_bytes) noexcept {
@@ -54,14 +67,6 @@ void Checksum::add(const void* data, std::size_t size_bytes) noexcept {
   if (held_ != 0) std::memcpy(block_, p + done, held_);
 }
 
-std::uint64_t Checksum::sum() const noexcept {
-  std::uint64_t sum = mix(lanes_[0]) ^ mix(lanes_[1] + 1) ^ mix(lanes_[2] + 2) ^ mix(lanes_[3] + 3);
-  for (std::size_t i = 0; i < held_; i += 8) {
-    std::uint64_t w = 0;
-    std::memcpy(&w, block_ + i, std::min<std::size_t>(held_ - i, 8));
-    sum = mix(sum ^ w) + (size_bytes_ - held_ + i);
-  }
-  return mix(sum ^ size_bytes_);
-}
+std::uint64_t Checksum::sum() const noexcept { return finish(lanes_, block_, held_, size_bytes_); }
 
 }  // namespace finitude::base

@@ -202,7 +202,11 @@ std::string device_trouble() { return device_settings().trouble; }
 void register_device(OptimizerEntry& entry, bool takes_flag, bool sgd) {
   bool any = false;
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
-    any = any || (THPVariable_Check(p) && is_watched_device(*THPVariable_Unpack(p).unsafeGetTensorImpl()));
+    if (!THPVariable_Check(p)) return;
+    const c10::TensorImpl& parameter = *THPVariable_Unpack(p).unsafeGetTensorImpl();
+    any = any || is_watched_device(parameter);
+    // A shard (DTensor): the ranks would no longer agree on which steps were applied, and a plain flag beside it is refused.
+    takes_flag = takes_flag && !parameter.is_python_dispatch();
   });
   if (!any) return;
   if (!entry.device) {

@@ -28,17 +28,10 @@ class CapsuleProcesses : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(root_); }
 
-  static Tape large_tape() {
-    Tape tape = sample_tape();
-    tape.storages[3].external.clear();
-    tape.storages[3].bytes = "87654321";
-    return tape;
-  }
-
   // 2 MB beside the tape, so that writing takes a while.
   static std::string write(const fs::path& folder) {
     const std::string bytes(std::size_t{2} << 20, 'x');
-    return write_capsule(folder.string(), large_tape(), nlohmann::json::object(), {},
+    return write_capsule(folder.string(), whole_tape(), nlohmann::json::object(), {},
                          {{"table", "U8", {static_cast<std::int64_t>(bytes.size())}, bytes}})
         .why();
   }

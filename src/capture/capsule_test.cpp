@@ -14,14 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A tape that holds the content of all its inputs.
-Tape whole_tape() {
-  Tape tape = sample_tape();
-  tape.storages[3].external.clear();
-  tape.storages[3].bytes = "87654321";
-  return tape;
-}
-
 class Capsule : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -152,7 +152,15 @@ inline Tape sample_tape() {
   return tape;
 }
 
-// The same with memory and a generator of two GPUs.
+// The same, and it holds the content of all its inputs.
+inline Tape whole_tape() {
+  Tape tape = sample_tape();
+  tape.storages[3].external.clear();
+  tape.storages[3].bytes = "87654321";
+  return tape;
+}
+
+// sample_tape() with memory and a generator of two GPUs.
 inline Tape sample_tape_of_gpus() {
   Tape tape = sample_tape();
   tape.devices = {"cpu", "cuda:0", "cuda:1"};
