@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-16 clang-format 2>/dev/null))
 
-.PHONY: help setup build demo test zoo test-matrix test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-docs bench-peers gpu format clean
+.PHONY: help setup build demo test zoo test-matrix test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-docs bench-peers gpu format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,11 @@ bench-overhead: ## What watching costs beside its alternatives; writes docs/over
 bench-pieces: ## The budget of a step in nanoseconds per piece; writes docs/overhead-pieces.md
 	@tools/build.sh
 	@$(PY) -m bench.pieces $(ARGS)
+
+bench-lines: ## Instructions and cache lines of a watched step, counted by valgrind; writes docs/overhead-lines.md (10 minutes, any load)
+	@tools/setup.sh lines
+	@tools/build.sh
+	@$(PY) -m bench.lines $(ARGS)
 
 bench-docs: ## Evidence in the docs: docs/selftest.md (200 injected values) and docs/causes.md (a case per cause); 15 minutes
 	@tools/build.sh

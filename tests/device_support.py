@@ -72,10 +72,10 @@ def assert_left_alone(result):
     assert result.err.count("captured into a CUDA graph") == 1, result.told()
 
 
-def build(folder):
-    """Compiles the library for tests; returns its path."""
+def build(folder, *, far=0):
+    """Compiles the library for tests; returns its path. far: how far from where it is the memory of tensors is told to be."""
     out = pathlib.Path(folder, "libfinitude_cuda_host.so")
     sources = [ROOT / "src/sense/cuda_scan_host.cpp", ROOT / "src/sense/multi_scan_plan.cpp"]
-    subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{ROOT}/src",
+    subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", "-O1", f"-DFINITUDE_HOST_FAR={far}", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{ROOT}/src",
                     f"-I{ROOT}/include", *map(str, sources), "-o", str(out)], check=True)
     return str(out)

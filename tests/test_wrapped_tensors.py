@@ -98,7 +98,7 @@ print("flags", any(asked), "waits", counts()["waits"], "finite", bool(bare(weigh
     whole = run(tmp_path, device + body.replace("WEIGHT", "torch.randn(4, 3)"), "--on-alarm", "skip")
     assert "flags True waits 1 finite True" in whole.out, whole.told()
     shard = run(tmp_path, device + body.replace("WEIGHT", "Held(torch.randn(4, 3))"), "--on-alarm", "skip")
-    assert "flags False waits 6 finite True" in shard.out and shard.the_alarm()["step"] == 3, shard.told()
+    assert "flags False waits 7 finite True" in shard.out and shard.the_alarm()["step"] == 3, shard.told()
 
 
 def namespace():

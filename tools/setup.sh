@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# setup.sh demo|test|bench: the apt packages that are missing, .venv, and the pinned pip packages of requirements/.
+# setup.sh demo|test|bench|lines: the apt packages that are missing, .venv, and the pinned pip packages of requirements/.
 # What is there already is left alone, so that a warm call takes about a second. pip's own configuration is not touched.
 [ -n "${step_total:-}" ] || step_total=3
 . "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
@@ -7,6 +7,7 @@
 apt_demo=(g++ cmake ninja-build libhwy-dev nlohmann-json3-dev)
 apt_test=(libcli11-dev libgtest-dev libgmock-dev librapidcheck-dev)
 apt_bench=(libbenchmark-dev)
+apt_lines=(valgrind)
 apt_neon=(g++-12-aarch64-linux-gnu qemu-user)
 apt_fuzz=(clang-16 libclang-rt-16-dev)
 
@@ -57,6 +58,7 @@ install_apt() {
   case $1 in
     test) wanted+=("${apt_test[@]}") ;;
     bench) wanted+=("${apt_test[@]}" "${apt_bench[@]}") ;;
+    lines) wanted+=("${apt_test[@]}" "${apt_lines[@]}") ;;
     neon) wanted=("${apt_demo[@]}" "${apt_neon[@]}") ;;
     fuzz) wanted=("${apt_demo[@]}" "${apt_test[@]}" "${apt_fuzz[@]}") ;;
   esac
@@ -115,13 +117,13 @@ install_pip() {
 
 setup() {
   local pip=$1
-  [ "$pip" != bench ] || pip=test
+  case $pip in bench | lines) pip=test ;; esac
   step "apt packages" install_apt "$1" && step "Python environment" make_venv && step "pip packages" install_pip "$pip"
 }
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   case "${1:-test}" in
-    demo | test | bench) setup "${1:-test}" ;;
-    *) die "usage: setup.sh demo|test|bench" ;;
+    demo | test | bench | lines) setup "${1:-test}" ;;
+    *) die "usage: setup.sh demo|test|bench|lines" ;;
   esac
 fi

@@ -27,6 +27,20 @@ def fingerprint(optimizer):
     }
 
 
+def told_late(loss, gradients):
+    """What a device told of a step that the program has left behind, in place of a fingerprint. gradients: [(index, NaN, Inf), ...]."""
+    return {"late": {"loss": float(loss).hex(), "gradients": sorted(map(list, gradients))}}
+
+
+def is_as_told(optimizer, late):
+    """Is that also what the step holds that has just run?"""
+    losses = [float(l["value"]).hex() for l in _native.window(optimizer)["losses"]]
+    found = [[i, s["nan"], s["inf"]] for i, p in enumerate(discover.parameters(optimizer))
+             if p.grad is not None and (s := _native.statistics(p.grad)) and s["nan"] + s["inf"]]
+    # A long queue of steps may have kept only the first of the bad gradients.
+    return all(one in found for one in late["gradients"]) and (not losses or late["loss"] in losses)
+
+
 NAMED_MB = 256  # of tensors in names that are compared
 
 

@@ -2,14 +2,13 @@
 
 import torch
 
-from . import _native, discover, ranks
+from . import _native, discover, findings, ranks, restart
 from .errors import NonFiniteError
 from .report import number
 
 # Their fused kernels leave a step out where `found_inf` is 1. A subclass may not.
 _FLAGGED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
 LIMIT_S = 60  # how long the end of the program waits for the GPU
-NO_SECOND_RUN = "a second run does not read tensors on a GPU"
 
 
 def register(session, optimizer):
@@ -54,7 +53,9 @@ def told(session, optimizer, late):
     alarm["gradients"] = {"bad": bad[:64], "clean": max(0, len(names) - len(bad))}
     value = f"loss is {'NaN' if late['loss'] != late['loss'] else 'Inf'}" if is_loss else f"gradient of {name} is not finite"
     alarm["text"] = value + ("; gradients are finite, weights were not in danger" if alarm["harmless"] else "")
-    alarm["rerun_text"] = NO_SECOND_RUN
+    if session.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], bool(session.allowed or session.allowed_tensors), False):
+        # The program is beyond that step by now: only a second process comes to it again.
+        restart.run(session, alarm, findings.told_late(late["loss"], late["gradients"]), "late")
     ordinal = alarm.pop("optimizer_ordinal")
     session.report.add_alarm(alarm)
     action = session.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])

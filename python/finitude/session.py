@@ -189,9 +189,7 @@ class Session:
         _native.consume_losses(optimizer)
         if not losses and not window["on_device"] and self.told.take_over(optimizer, alarm):
             return self._conclude(optimizer, alarm)
-        if window["on_device"]:
-            alarm["rerun_text"] = late.NO_SECOND_RUN
-        return self.act(optimizer, alarm, sinks, rerun_wanted=not window["on_device"])
+        return self.act(optimizer, alarm, sinks)
 
     def on_late(self, optimizer, step):
         """What became known of an earlier step, that nobody waited for."""

@@ -28,6 +28,8 @@ _left = ""            # why this rank has given up agreeing with the others, for
 
 def vote_on(session, optimizer, alarm):
     """A vote of all ranks on a second run in place, or None where some of them may not be in this alarm."""
+    if _native.window(optimizer)["on_device"]:  # the exchange waits in kernels there: all are started again instead
+        return None
     if not ranks.several() or alarm["harmless"] or session.config.on_alarm == "raise" or session.units.of_framework() or \
             not ranks.seen_by_all(sinks_of.bad_parameters(optimizer, False), by_everyone=True):
         return None

@@ -13,6 +13,7 @@
 #include "bindings/gate_parts_torch.h"
 #include "bindings/stream_cuda_torch.h"
 #include "bindings/window_torch.h"
+#include "observe/device_memory_torch.h"
 #include "observe/tensor_view_torch.h"
 
 namespace finitude::bindings {
@@ -38,6 +39,13 @@ DeviceGate::Part* part_on(DeviceGate& gate, c10::Device device) {
   }
   gate.parts.push_back(std::move(part));
   return &gate.parts.back();
+}
+
+bool is_capturing(const c10::Device& device) {
+  const DeviceSettings& settings = device_settings();
+  if (device.type() != settings.type) return false;
+  const OnDevice on(device);
+  return settings.api.capturing(device.has_index() ? device.index() : 0, current_stream(device)) != 0;
 }
 
 DeviceGate::Seen seen_of(const at::Tensor& gradient) {
@@ -187,6 +195,7 @@ std::string open_device_library(const std::string& path, const std::string& devi
   settings.type = type;
   std::string why = load_device_api(path, &settings.api);
   settings.loaded = why.empty();
+  if (settings.loaded) observe::ask_whether_capturing(&is_capturing);
   return why;
 }
 

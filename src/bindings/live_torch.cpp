@@ -16,6 +16,7 @@
 #include "bindings/guest_torch.h"
 #include "bindings/hand_torch.h"
 #include "bindings/jump_torch.h"
+#include "bindings/losses_torch.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/scaler_torch.h"

@@ -2,6 +2,8 @@
 #include <torch/csrc/Generator.h>
 #include <torch/extension.h>
 
+#include <bit>
+
 #include <nlohmann/json.hpp>
 
 #include "bindings/analyse_python.h"
@@ -30,6 +32,7 @@
 #include "bindings/window_torch.h"
 #include "bindings/wrapped_torch.h"
 #include "bindings/written_torch.h"
+#include "observe/device_memory_torch.h"
 #include "observe/effort.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
@@ -46,11 +49,15 @@ namespace {
 
 using nlohmann::json;
 
-bool view(const at::Tensor& t, observe::TensorView* v) { return t.defined() && observe::view_of(*local_of(t).unsafeGetTensorImpl(), v); }
+// The values of a tensor, wherever it is; a device is waited for.
+bool view(const at::Tensor& t, observe::TensorView* v, observe::HostBytes* host) {
+  return t.defined() && observe::place_of(*local_of(t).unsafeGetTensorImpl(), v) && host->read(v);
+}
 
 py::object statistics(const at::Tensor& t) {
+  observe::HostBytes host;
   observe::TensorView v;
-  if (!view(t, &v)) return py::none();
+  if (!view(t, &v, &host)) return py::none();
   const sense::Health h = observe::full(v);
   py::dict d;
   d["nan"] = h.nan;
@@ -67,14 +74,12 @@ py::object statistics(const at::Tensor& t) {
 }
 
 std::uint64_t checksum(const at::Tensor& t) {
+  observe::HostBytes host;
   observe::TensorView v;
-  return view(t, &v) ? observe::checksum(v) : 0;
+  return view(t, &v, &host) ? observe::checksum(v) : 0;
 }
 
-bool is_finite(const at::Tensor& t) {
-  observe::TensorView v;
-  return !view(t, &v) || !observe::quick(v).bad;
-}
+bool is_finite(const at::Tensor& t) { return !t.defined() || observe::all_finite(local_of(t)); }
 
 OptimizerEntry& entry_of(py::handle optimizer) {
   OptimizerEntry* entry = find_entry(optimizer.ptr());
@@ -127,7 +132,7 @@ py::dict window(py::handle optimizer) {
     py::dict d;
     d["serial"] = n.serial;
     d["value"] = n.value;
-    d["sum"] = n.sum;
+    d["sum"] = n.on_device ? std::bit_cast<std::uint64_t>(n.value) : n.sum;  // a device hands over the value alone
     d["bad"] = n.bad && !n.consumed;
     d["answered"] = n.bad && n.consumed;
     d["grad_bad"] = n.grad_bad;

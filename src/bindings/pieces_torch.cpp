@@ -12,6 +12,7 @@
 
 #include "bindings/frames_python.h"
 #include "bindings/loader_torch.h"
+#include "bindings/losses_torch.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/stack_torch.h"

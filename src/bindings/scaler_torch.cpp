@@ -5,6 +5,7 @@
 #include "bindings/gate_cuda_torch.h"
 #include "bindings/guest_torch.h"
 #include "bindings/live_torch.h"
+#include "bindings/losses_torch.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/tape_level_torch.h"
 #include "bindings/window_torch.h"

@@ -53,7 +53,7 @@ bool keep_strong(PyObject* object, void* context) {
   const at::Tensor& t = THPVariable_Unpack(object);
   if (t.requires_grad() || t.grad_fn()) return false;
   observe::TensorView v;
-  if (!observe::view_of(*t.unsafeGetTensorImpl(), &v)) return false;
+  if (!observe::place_of(*t.unsafeGetTensorImpl(), &v)) return false;
   return fits(static_cast<std::size_t>(v.storage->nbytes()), context);
 }
 
@@ -72,7 +72,7 @@ void make_stand_in(PyObject* object, void*, StandIn* out) {
   constexpr std::int64_t kMaxElements = 64;
   const at::Tensor& t = THPVariable_Unpack(object);
   observe::TensorView v;
-  if (!t.defined() || !observe::view_of(*t.unsafeGetTensorImpl(), &v) || v.numel > kMaxElements ||
+  if (!t.defined() || !observe::place_of(*t.unsafeGetTensorImpl(), &v) || v.numel > kMaxElements ||
       v.storage->nbytes() > 4096) {
     return;
   }

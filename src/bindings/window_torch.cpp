@@ -40,114 +40,12 @@ const at::Tensor* gradient_of(PyObject* parameter) {
 
 namespace {
 
-constexpr std::size_t kMaxNotes = 4096;
-
 // Is this element of the gradient not zero now?
 bool element_set(const at::Tensor& grad, std::int64_t index) {
   observe::TensorView v;
   if (index < 0 || !observe::view_of(*grad.unsafeGetTensorImpl(), &v) || !v.contiguous || index >= v.numel) return false;
   const std::int64_t item = static_cast<std::int64_t>(grad.itemsize());
   return sense::full_scan(v.data + index * item, 1, v.dtype).zero == 0;
-}
-
-// The leaf tensors below `root`, by their AccumulateGrad nodes.
-void collect_leaves(const at::Tensor& root, std::unordered_set<const c10::TensorImpl*>* leaves) {
-  constexpr std::size_t kMaxNodes = 1'000'000;
-  std::unordered_set<const torch::autograd::Node*> seen;
-  std::vector<const torch::autograd::Node*> todo;
-  const auto fn = root.grad_fn();
-  if (fn) todo.push_back(fn.get());
-  else leaves->insert(root.unsafeGetTensorImpl());
-  while (!todo.empty() && seen.size() < kMaxNodes) {
-    const auto* node = todo.back();
-    todo.pop_back();
-    if (!seen.insert(node).second) continue;
-    if (const auto* acc = dynamic_cast<const torch::autograd::AccumulateGrad*>(node)) {
-      leaves->insert(acc->variable.unsafeGetTensorImpl());
-    }
-    for (const auto& edge : node->next_edges()) {
-      if (edge.function) todo.push_back(edge.function.get());
-    }
-  }
-}
-
-LossNote& add_note() {
-  Live& l = live();
-  if (l.losses.size() >= kMaxNotes) l.losses.erase(l.losses.begin(), l.losses.begin() + kMaxNotes / 2);
-  LossNote& note = l.losses.emplace_back();
-  note.serial = ++l.next_serial;
-  note.thread = this_thread();
-  note.in_closure = l.closure_depth > 0;
-  ++l.counters.losses;
-  return note;
-}
-
-// Of a root with one element; of a complex one, what is worse or greater of its parts.
-double number_of(const observe::TensorView& v) {
-  if (v.dtype == sense::DType::kFloat32) return *reinterpret_cast<const float*>(v.data);
-  const sense::Health h = observe::full(v);
-  return h.nan ? NAN : h.pos_inf ? INFINITY : h.neg_inf ? -INFINITY : h.max;
-}
-
-// Non-scalar roots count only where their grad argument is not zero.
-bool root_is_bad(const observe::TensorView& root, PyObject* grad) {
-  const sense::Health h = observe::full(root);
-  if (h.ok()) return false;
-  observe::TensorView g;
-  if (root.numel <= 1 || grad == nullptr || !THPVariable_Check(grad) ||
-      !observe::view_of(*local_of(THPVariable_Unpack(grad)).unsafeGetTensorImpl(), &g) || g.numel != root.numel) {
-    return true;
-  }
-  const at::Tensor values = local_of(THPVariable_Unpack(grad)).detach().reshape({-1}).to(at::kDouble).contiguous();
-  const double* w = values.const_data_ptr<double>();
-  if (root.dtype == sense::DType::kOther || !root.contiguous) return true;
-  const auto size = static_cast<std::size_t>(sense::info(root.dtype).size_bytes) *
-                    static_cast<std::size_t>(sense::info(root.dtype).reals_per_element);
-  for (std::int64_t i = 0; i < root.numel; ++i) {
-    if (w[i] != 0 && sense::quick_scan(root.data + static_cast<std::size_t>(i) * size, 1, root.dtype).bad) return true;
-  }
-  return false;
-}
-
-void note_root(PyObject* object, PyObject* grad, bool scaled) {
-  if (!THPVariable_Check(object)) return;  // a GradientEdge has no value
-  const at::Tensor& root = local_of(THPVariable_Unpack(object));
-  if (live().devices != 0 && root.defined() && is_watched_device(*root.unsafeGetTensorImpl())) {
-    LossNote& note = add_note();
-    note.scaled = scaled;
-    note.on_device = true;
-    note.micro_batch = static_cast<std::uint32_t>(-1);
-    if (root.numel() == 1 || grad == nullptr || grad == Py_None) note_device_root(root, &note);
-    return;
-  }
-  observe::TensorView v;
-  if (!root.defined() || !observe::view_of(*root.unsafeGetTensorImpl(), &v)) return;
-  LossNote& note = add_note();
-  note_graph(note.serial, root);
-  note.scaled = scaled;
-  note.micro_batch = static_cast<std::uint32_t>(-1);
-  note.sum = observe::checksum(v);
-  if (v.numel == 1) {
-    note.value = number_of(v);
-    note.bad = !std::isfinite(note.value);
-  } else {
-    note.bad = observe::quick(v).bad && root_is_bad(v, grad);
-    note.value = note.bad ? NAN : 0;
-  }
-  observe::TensorView g;
-  note.grad_bad = grad != nullptr && THPVariable_Check(grad) &&
-                  observe::view_of(*local_of(THPVariable_Unpack(grad)).unsafeGetTensorImpl(), &g) && observe::quick(g).bad;
-  if (note.bad) {
-    collect_leaves(root, &note.leaves);
-    note_given(root);
-  }
-  if (note.in_closure || is_elsewhere(note)) return;
-  if (observe::TapeRecorder::get().on()) observe::TapeRecorder::get().add_outcome("loss", "loss", root);
-  // While armed, the loss is a sink at the time it is handed over.
-  template_loss_given(note.serial, root, note.bad);
-  if ((note.bad || tape_records_template()) && observe::Tracer::get().on()) {
-    observe::Tracer::get().add_sink("loss", "loss", *root.unsafeGetTensorImpl(), 0);
-  }
 }
 
 bool is_target(const OptimizerEntry& entry, std::uint64_t step) {
@@ -202,40 +100,6 @@ bool scan_all(OptimizerEntry& entry, const ParamGroups& groups) {
 }
 
 }  // namespace
-
-void note_roots(PyObject* roots, PyObject* grads) {
-  const Metered loss(Piece::kLoss);
-  Live& l = live();
-  if (l.scaled_pending) {  // the unscaled value was judged; the scaled one may overflow by design
-    l.scaled_pending = false;
-    return;
-  }
-  if (any_checked()) settle_checks(roots);
-  if (!PyTuple_Check(roots)) {
-    note_root(roots, grads, false);
-    return;
-  }
-  const Py_ssize_t n = PyTuple_GET_SIZE(roots);
-  for (Py_ssize_t i = 0; i < n; ++i) {
-    PyObject* grad = grads != nullptr && PyTuple_Check(grads) && PyTuple_GET_SIZE(grads) == n ? PyTuple_GET_ITEM(grads, i) : nullptr;
-    note_root(PyTuple_GET_ITEM(roots, i), grad, false);
-  }
-}
-
-void note_inner_roots(PyObject* roots) {
-  Live& l = live();
-  if (l.losses.empty() || !l.losses.back().bad || !PyTuple_Check(roots)) return;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(roots); ++i) {
-    PyObject* root = PyTuple_GET_ITEM(roots, i);
-    if (THPVariable_Check(root)) collect_leaves(THPVariable_Unpack(root), &l.losses.back().leaves);
-  }
-}
-
-void note_scaled(PyObject* loss) {
-  if (any_checked()) settle_checks(loss);
-  note_root(loss, nullptr, true);
-  live().scaled_pending = true;
-}
 
 void after_backward() {
   const Metered rest(Piece::kVerdict);

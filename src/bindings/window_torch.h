@@ -18,12 +18,6 @@ struct WindowVerdict {
   std::uint32_t clamped = 0;        // infinite after backward, finite but not zero now
 };
 
-// Before an outermost backward: reads the roots (tensor or tuple) and, for non-scalar ones, their grad arguments.
-void note_roots(PyObject* roots, PyObject* grads);
-// A backward inside a backward (reentrant checkpoint): its leaves belong to the loss outside.
-void note_inner_roots(PyObject* roots);
-// GradScaler.scale(loss): the unscaled loss is the one that counts.
-void note_scaled(PyObject* loss);
 // The kind of a sink that is one only where nothing else of the step is bad: a gradient as backward left it, before the script
 // clamped it.
 inline constexpr char kLeftByBackward[] = "gradient before clamping";

@@ -3,12 +3,22 @@
 #include <algorithm>
 #include <cstring>
 
+#include "observe/device_memory_torch.h"
 #include "observe/tensor_view_torch.h"
 
 namespace finitude::observe {
 
+BufferSnapshot::There::There(const There& other) : tensor(other.tensor), copy(copied_there(other.copy)) {}
+
+BufferSnapshot::There& BufferSnapshot::There::operator=(const There& other) {
+  tensor = other.tensor;
+  copy = copied_there(other.copy);
+  return *this;
+}
+
 void BufferSnapshot::watch(const std::vector<at::Tensor>& buffers) {
   std::erase_if(items_, [](const Item& item) { return item.tensor.expired(); });
+  std::erase_if(on_devices_, [](const There& one) { return one.tensor.expired(); });
   std::size_t offset = 0;
   for (Item& item : items_) {
     std::memmove(bytes_.data() + offset, bytes_.data() + item.offset, item.size_bytes);
@@ -17,7 +27,14 @@ void BufferSnapshot::watch(const std::vector<at::Tensor>& buffers) {
   }
   for (const at::Tensor& t : buffers) {
     TensorView v;
-    if (!t.defined() || !view_of(*t.unsafeGetTensorImpl(), &v) || !v.contiguous) continue;
+    if (!t.defined() || !place_of(*t.unsafeGetTensorImpl(), &v)) continue;
+    if (v.on_device) {
+      const c10::weak_intrusive_ptr<c10::TensorImpl> there(t.getIntrusivePtr());
+      const bool is_known = std::any_of(on_devices_.begin(), on_devices_.end(), [&](const There& one) { return one.tensor == there; });
+      if (at::Tensor copy = is_known ? at::Tensor() : copied_there(t); copy.defined()) on_devices_.emplace_back(t, std::move(copy));
+      continue;
+    }
+    if (!v.contiguous) continue;
     const c10::weak_intrusive_ptr<c10::TensorImpl> tensor(t.getIntrusivePtr());
     const auto size_bytes = static_cast<std::size_t>(v.end - v.begin);
     if (std::any_of(items_.begin(), items_.end(), [&](const Item& item) { return item.tensor == tensor; })) continue;
@@ -40,6 +57,22 @@ void BufferSnapshot::take() noexcept {
     item.version = version;
     std::memcpy(bytes_.data() + item.offset, v.data, item.size_bytes);
   }
+  copy_there(false);
+}
+
+void BufferSnapshot::copy_there(bool back) noexcept {
+  if (on_devices_.empty()) return;
+  std::vector<at::Tensor> buffers, copies;
+  for (const There& one : on_devices_) {
+    auto tensor = one.tensor.lock();
+    if (!tensor || !one.copy.defined()) continue;
+    at::Tensor buffer(std::move(tensor));
+    if (buffer.sizes() != one.copy.sizes() || buffer.scalar_type() != one.copy.scalar_type() || buffer.device() != one.copy.device()) continue;
+    buffers.push_back(std::move(buffer));
+    copies.push_back(one.copy);
+  }
+  if (back) copy_all(buffers, copies);
+  else copy_all(copies, buffers);
 }
 
 bool BufferSnapshot::turned_nan() const noexcept {
@@ -60,6 +93,7 @@ void BufferSnapshot::restore() noexcept {
     if (!tensor || !view_of(*tensor, &v) || static_cast<std::size_t>(v.end - v.begin) != item.size_bytes) continue;
     std::memcpy(const_cast<char*>(v.data), bytes_.data() + item.offset, item.size_bytes);
   }
+  copy_there(true);
 }
 
 void BufferSnapshot::put_into(const c10::StorageImpl& memory, std::int64_t begin, std::string* content) const {
@@ -76,6 +110,9 @@ std::vector<at::Tensor> BufferSnapshot::watched() const {
   std::vector<at::Tensor> found;
   for (const Item& item : items_) {
     if (auto tensor = item.tensor.lock()) found.emplace_back(std::move(tensor));
+  }
+  for (const There& one : on_devices_) {
+    if (auto tensor = one.tensor.lock()) found.emplace_back(std::move(tensor));
   }
   return found;
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 
+#include "observe/device_memory_torch.h"
 #include "observe/effort.h"
 #include "observe/spare_blocks.h"
 #include "observe/tensor_view_torch.h"
@@ -40,13 +41,13 @@ at::DataPtr memory_for(std::size_t bytes) {
   return {data, block.release(), &give_back, at::Device(at::kCPU)};
 }
 
-// A copy with the same geometry, made without any operator call.
+// A copy with the same geometry in memory of the CPU; from there it is made without any operator call.
 at::Tensor raw_copy(const at::Tensor& t, const TensorView& v) {
   const auto span = static_cast<std::size_t>(v.end - v.begin);
   auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<std::int64_t>(span),
                                                        memory_for(span), nullptr, false);
   count(&effort().copied_bytes, v.end - v.begin);
-  if (span != 0) std::memcpy(storage->mutable_data(), v.data, span);
+  if (!copy_to(v, storage->mutable_data())) return {};
   at::Tensor copy = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
                                                              c10::DispatchKeySet(c10::DispatchKey::CPU), t.dtype());
   copy.unsafeGetTensorImpl()->set_sizes_and_strides(v.sizes, v.strides);
@@ -101,7 +102,7 @@ HeldCall::Tensor HeldCall::hold(const at::Tensor& t, bool copy_now) {
   TensorView v;
   if (!t.defined()) return held;
   held.impl = t.unsafeGetTensorImpl();
-  if (!ok_ || !view_of(*t.unsafeGetTensorImpl(), &v) || t.is_conj() || t.is_neg() || v.batched) {
+  if (!ok_ || !place_of(*t.unsafeGetTensorImpl(), &v) || t.is_conj() || t.is_neg() || v.batched) {
     ok_ = false;
     return held;
   }
@@ -110,6 +111,7 @@ HeldCall::Tensor HeldCall::hold(const at::Tensor& t, bool copy_now) {
     ok_ = false;
   } else if (copy_now) {
     held.copy = raw_copy(t, v);
+    ok_ = held.copy.defined();
   } else {
     held.original.emplace(t.getIntrusivePtr());
     held.data = v.data;
@@ -132,6 +134,8 @@ void HeldCall::hold(const c10::IValue& value, c10::function_ref<bool(const at::T
     }
   } else if (value.isGenerator()) {
     ok_ = false;
+  } else if (value.isDevice()) {
+    arg.value = c10::Device(c10::kCPU);  // where the copies are
   } else {
     arg.value = value;
   }
@@ -150,11 +154,13 @@ at::Tensor HeldCall::copy_of(const Tensor& held) {
   if (held.impl == nullptr || held.copy.defined()) return held.copy;
   const auto impl = held.original->lock();
   TensorView v;
-  if (!impl.defined() || !view_of(*impl, &v) || v.data != held.data) {
+  if (!impl.defined() || !place_of(*impl, &v) || v.data != held.data) {
     ok_ = false;
     return {};
   }
-  return raw_copy(at::Tensor(impl), v);
+  at::Tensor copy = raw_copy(at::Tensor(impl), v);
+  ok_ = ok_ && copy.defined();
+  return copy;
 }
 
 std::shared_ptr<CapturedCall> HeldCall::finish(const std::string& op, const char* overload, std::size_t* size_bytes) {

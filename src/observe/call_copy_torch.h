@@ -15,6 +15,7 @@
 namespace finitude::observe {
 
 // A call that made a non-finite value, with copies of its inputs as they were before it ran.
+// Its tensors are copies in memory of the CPU, also where the call was one of a device.
 struct CapturedCall {
   std::string op, overload;
   std::vector<c10::IValue> args;

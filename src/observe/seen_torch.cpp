@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "observe/device_memory_torch.h"
 #include "observe/effort.h"
 #include "observe/tensor_view_torch.h"
 
@@ -25,7 +26,7 @@ record::SeenTensor Eye::see(const c10::TensorImpl& impl, Look look, bool* from_m
   record::SeenTensor seen;
   record::TensorUse& use = seen.use;
   TensorView v;
-  if (!view_of(impl, &v)) return seen;
+  if (!place_of(impl, &v)) return seen;
   const auto item_bytes = static_cast<std::int64_t>(impl.itemsize());
   seen.memory = v.storage;
   use.begin = v.begin;
@@ -41,7 +42,7 @@ record::SeenTensor Eye::see(const c10::TensorImpl& impl, Look look, bool* from_m
     const bool one_region = use.dense && generation_ != 0;
     if (look == Look::kKnown && one_region && known_.find(generation_, region, &use.health)) {
       if (from_memory != nullptr) *from_memory = true;
-    } else {
+    } else if (HostBytes host; host.read(&v)) {
       use.health = full(v);
       count(&effort().read_bytes, v.numel * item_bytes);
       // Kernels fill what an op inside of them has allocated: an earlier look at it is void.
@@ -50,7 +51,7 @@ record::SeenTensor Eye::see(const c10::TensorImpl& impl, Look look, bool* from_m
       if (!use.health.ok() && v.contiguous) find_bad_rows(v, item_bytes, &use);
     }
   }
-  if (impl.is_wrapped_number()) {
+  if (impl.is_wrapped_number() && !v.on_device) {
     seen.constant = true;
     if (impl.dtype() == caffe2::TypeMeta::Make<std::int64_t>()) {  // a Python int: its value is evidence
       std::int64_t value;
@@ -66,6 +67,16 @@ record::SeenTensor Eye::see(const c10::TensorImpl& impl, Look look, bool* from_m
 
 sense::Health Written::health_now() const noexcept {
   count(&effort().read_bytes, input.use.end - input.use.begin);
+  if (elsewhere != nullptr) {
+    TensorView v;
+    v.storage = elsewhere;
+    v.data = data;
+    v.begin = input.use.begin;
+    v.end = input.use.end;
+    v.on_device = true;
+    HostBytes host;
+    return host.read(&v) ? sense::full_scan_strided(v.data, sizes.data(), strides.data(), static_cast<int>(sizes.size()), dtype) : sense::Health();
+  }
   return sense::full_scan_strided(data, sizes.data(), strides.data(), static_cast<int>(sizes.size()), dtype);
 }
 
@@ -75,8 +86,8 @@ KnownHealth::Region Written::region() const noexcept {
 
 Written written_by(const c10::TensorImpl& impl, const record::SeenTensor& seen) {
   TensorView v;
-  view_of(impl, &v);
-  return {seen, v.data, {v.sizes.begin(), v.sizes.end()}, {v.strides.begin(), v.strides.end()}, v.dtype};
+  place_of(impl, &v);
+  return {seen, v.data, v.on_device ? v.storage : nullptr, {v.sizes.begin(), v.sizes.end()}, {v.strides.begin(), v.strides.end()}, v.dtype};
 }
 
 }  // namespace finitude::observe

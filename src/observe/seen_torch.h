@@ -38,10 +38,12 @@ class Eye {
 // the tensor for that long.
 struct Written {
   record::SeenTensor input;
-  const char* data = nullptr;
+  const char* data = nullptr;  // an address of the device's, where it has one
+  c10::StorageImpl* elsewhere = nullptr;  // whose memory that is
   std::vector<std::int64_t> sizes, strides;
   sense::DType dtype = sense::DType::kOther;
 
+  // As it is now; nothing, if it cannot be read.
   sense::Health health_now() const noexcept;
   KnownHealth::Region region() const noexcept;
 };

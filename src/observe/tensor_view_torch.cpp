@@ -53,25 +53,35 @@ const c10::TensorImpl& unwrapped(const c10::TensorImpl& impl, bool* batched) noe
   return *at;
 }
 
-// Is it a strided tensor of the CPU? has_any over wrapper keys: a Python tensor has no values of its own.
+// Is it a strided tensor with memory of its own? has_any over wrapper keys: a Python tensor has no values of its own.
 bool is_plain(const c10::TensorImpl& impl) noexcept {
   static const c10::DispatchKeySet kWrappers = c10::DispatchKeySet(
       {c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
        c10::DispatchKey::BatchedNestedTensor});
-  if (!impl.is_cpu() || impl.layout() != c10::kStrided) return false;
+  if (impl.layout() != c10::kStrided) return false;
   const c10::DispatchKeySet keys = impl.key_set();
   if (keys.has_any(kWrappers) || keys.has_backend(c10::BackendComponent::MetaBit)) return false;
   if (keys.has(c10::DispatchKey::QuantizedCPU) || keys.has(c10::DispatchKey::NestedTensorCPU)) return false;
   return !impl.is_python_dispatch();
 }
 
-}  // namespace
+// The same of a device whose memory the host may not read.
+bool is_plain_elsewhere(const c10::TensorImpl& impl) noexcept {
+  if (!impl.is_cuda() && !impl.is_privateuseone()) return false;
+  const c10::DispatchKeySet keys = impl.key_set();
+  return is_plain(impl) && !keys.has(c10::DispatchKey::QuantizedCUDA) && !keys.has(c10::DispatchKey::QuantizedPrivateUse1) &&
+         !keys.has(c10::DispatchKey::NestedTensorCUDA) && !keys.has(c10::DispatchKey::NestedTensorPrivateUse1);
+}
 
-bool view_of(const c10::TensorImpl& outer, TensorView* view) noexcept {
-  view->batched = false;
+bool view_anywhere(const c10::TensorImpl& outer, TensorView* view, bool elsewhere) noexcept {
+  view->batched = view->on_device = false;
   const bool ordinary = outer.key_set() == kOrdinary;
   const c10::TensorImpl& impl = ordinary ? outer : unwrapped(outer, &view->batched);
-  if (!ordinary && (!is_plain(impl) || !impl.has_storage())) return false;
+  if (!ordinary) {
+    view->on_device = elsewhere && is_plain_elsewhere(impl);
+    if (!view->on_device && !(impl.is_cpu() && is_plain(impl))) return false;
+    if (!impl.has_storage()) return false;
+  }
   c10::StorageImpl* storage = impl.unsafe_storage().unsafeGetStorageImpl();
   if (storage == nullptr) return false;
   const std::int64_t numel = impl.numel();
@@ -93,6 +103,12 @@ bool view_of(const c10::TensorImpl& outer, TensorView* view) noexcept {
   view->contiguous = impl.is_contiguous();
   return true;
 }
+
+}  // namespace
+
+bool view_of(const c10::TensorImpl& impl, TensorView* view) noexcept { return view_anywhere(impl, view, false); }
+
+bool place_of(const c10::TensorImpl& impl, TensorView* view) noexcept { return view_anywhere(impl, view, true); }
 
 sense::Quick quick(const TensorView& v) noexcept {
   if (v.contiguous) return sense::quick_scan(v.data, static_cast<std::size_t>(v.numel), v.dtype, torch_threads());

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "observe/call_copy_torch.h"
+#include "observe/device_memory_torch.h"
 #include "observe/effort.h"
 #include "observe/made_nodes_torch.h"
 #include "observe/nested_writes.h"
@@ -54,7 +56,7 @@ bool for_each_tensor(const c10::IValue& value, const Use& use) {
 
 const void* memory_of(const at::Tensor& t) {
   TensorView v;
-  return t.defined() && view_of(*t.unsafeGetTensorImpl(), &v) ? v.storage : nullptr;
+  return t.defined() && place_of(*t.unsafeGetTensorImpl(), &v) ? v.storage : nullptr;
 }
 
 // A weak reference keeps the address from being used again; the memory itself is freed as always.
@@ -79,6 +81,7 @@ struct Tracer::Context : at::ObserverContext {
   std::vector<Recalled> recalled;
   std::vector<Span> in_doubt;  // that the op may have written
   std::vector<void*> input_memory;
+  std::optional<c10::Device> device;  // that it reads from
   bool is_node = false, inputs_nan = false;
 };
 
@@ -156,13 +159,13 @@ std::uint32_t Tracer::intern_stack() {
 
 void Tracer::name_storage(const c10::TensorImpl& tensor, record::Origin origin, const std::string& name) {
   TensorView v;
-  if (view_of(tensor, &v)) sink_.name_memory(v.storage, origin, name);
+  if (place_of(tensor, &v)) sink_.name_memory(v.storage, origin, name);
 }
 
 void Tracer::name_batch(const c10::TensorImpl& tensor, const std::string& name) {
   const std::uint32_t stack = intern_stack();
   TensorView v;
-  if (view_of(tensor, &v)) sink_.name_memory(v.storage, record::Origin::kBatch, name, stack);
+  if (place_of(tensor, &v)) sink_.name_memory(v.storage, record::Origin::kBatch, name, stack);
 }
 
 void Tracer::add_sink(const std::string& kind, const std::string& name, const c10::TensorImpl& tensor,
@@ -261,6 +264,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   const auto add = [&](const at::Tensor& t, std::size_t arg) {
     if (!t.defined() || info.from_host) return;
     const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
+    if (!impl.is_cpu() && is_recorded_device(impl.device())) context->device = impl.device();
     // What is only overwritten was not read: its old content explains nothing.
     const bool read = !sketch && !moves && (arg >= 64 || ((info.overwrites >> arg) & 1) == 0);
     bool recalled = false;
@@ -373,6 +377,7 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   const auto add = [&](const at::Tensor& t) {
     if (!t.defined()) return;
     const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
+    if (impl.is_cpu() && context->device) wait_for_device(*std::exchange(context->device, std::nullopt));  // non_blocking
     record::SeenTensor seen = eye.see(impl, sketch ? info.from_host ? Look::kFresh : Look::kNo : moves || info.composite ? Look::kKnown : Look::kFresh);
     if (index < info.returns.size()) seen.use.arg = info.returns[index];
     if (seen.memory != nullptr) {

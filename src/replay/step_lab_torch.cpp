@@ -43,6 +43,10 @@ class Clock {
 
 std::string TorchStepLab::faithful() {
   if (!tape_.gaps.empty()) return tape_.gaps.front();
+  // What changes a step reads and writes its values where the host can.
+  for (const std::string& device : tape_.devices) {
+    if (device != "cpu") return "the step was one of " + device;
+  }
   const Clock clock;
   const Played played = play(tape_, {});
   step_seconds_ = clock.seconds();

@@ -13,6 +13,11 @@
 
 namespace multi = finitude::sense::multi;
 
+// How far from where it is the memory is told to be: of tests/native/pretend_device.cpp, which has what nobody can read as it is.
+#ifndef FINITUDE_HOST_FAR
+#define FINITUDE_HOST_FAR 0
+#endif
+
 #define FINITUDE_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
@@ -27,6 +32,17 @@ struct Control {
 };
 Control control;
 std::mutex delivery;  // of summaries to where the host sees them
+
+template <typename T>
+T* nearby(T* there) {
+  return there == nullptr ? nullptr : reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(there) - std::uintptr_t{FINITUDE_HOST_FAR});
+}
+
+std::vector<finitude_cuda_tensor> nearby(const finitude_cuda_tensor* tensors, std::uint32_t count) {
+  std::vector<finitude_cuda_tensor> found(tensors, tensors + count);
+  for (finitude_cuda_tensor& tensor : found) tensor.data = nearby(tensor.data);
+  return found;
+}
 
 }  // namespace
 
@@ -115,8 +131,10 @@ FINITUDE_EXPORT void finitude_cuda_close(finitude_cuda_list* list) {
   delete list;
 }
 
-FINITUDE_EXPORT int finitude_cuda_set(finitude_cuda_list* list, const finitude_cuda_tensor* tensors, uint32_t count, void*) {
-  if (list == nullptr || (tensors == nullptr && count != 0)) return FINITUDE_CUDA_INVALID;
+FINITUDE_EXPORT int finitude_cuda_set(finitude_cuda_list* list, const finitude_cuda_tensor* given, uint32_t count, void*) {
+  if (list == nullptr || (given == nullptr && count != 0)) return FINITUDE_CUDA_INVALID;
+  const std::vector<finitude_cuda_tensor> near = nearby(given, count);
+  const finitude_cuda_tensor* tensors = near.data();
   if (list->plan.is_same(tensors, count)) return FINITUDE_CUDA_OK;
   if (control.failing) return FINITUDE_CUDA_DEVICE;
   if (control.capturing) return FINITUDE_CUDA_CAPTURE;
@@ -131,7 +149,9 @@ FINITUDE_EXPORT int finitude_cuda_set(finitude_cuda_list* list, const finitude_c
 
 FINITUDE_EXPORT int finitude_cuda_scan(finitude_cuda_list* list, void*, const finitude_cuda_options* given, uint64_t* ticket) {
   if (list == nullptr || ticket == nullptr) return FINITUDE_CUDA_INVALID;
-  const finitude_cuda_options options = given != nullptr ? *given : finitude_cuda_options{};
+  finitude_cuda_options options = given != nullptr ? *given : finitude_cuda_options{};
+  options.unless_finite.data = nearby(options.unless_finite.data);
+  options.found_inf = nearby(options.found_inf);
   multi::Item gate = {};
   if (options.unless_finite.data != nullptr &&
       (!multi::make_item(options.unless_finite, &gate) || gate.format == multi::kFormats || gate.bytes == 0)) {
@@ -165,7 +185,7 @@ FINITUDE_EXPORT int finitude_cuda_scan(finitude_cuda_list* list, void*, const fi
 
 FINITUDE_EXPORT int finitude_cuda_scan_value(finitude_cuda_list* list, void*, const finitude_cuda_tensor* tensor, uint64_t* ticket) {
   multi::Item item = {};
-  if (list == nullptr || tensor == nullptr || ticket == nullptr || !multi::make_item(*tensor, &item)) return FINITUDE_CUDA_INVALID;
+  if (list == nullptr || tensor == nullptr || ticket == nullptr || !multi::make_item(nearby(tensor, 1)[0], &item)) return FINITUDE_CUDA_INVALID;
   if (control.failing) return FINITUDE_CUDA_DEVICE;
   const multi::Tickets::Place place = list->tickets.next(false, control.capturing);
   if (place.ticket == 0) return FINITUDE_CUDA_CAPTURE;
@@ -183,6 +203,7 @@ FINITUDE_EXPORT int finitude_cuda_found_inf(finitude_cuda_list* list, void*, flo
   if (list == nullptr) return FINITUDE_CUDA_INVALID;
   if (control.failing) return FINITUDE_CUDA_DEVICE;
   ++control.flags;
+  found_inf = nearby(found_inf);
   const bool bad = list->last_bad || (count_noted != 0 && list->noted_bad);
   if (found_inf != nullptr) *found_inf = multi::found_inf_after(*found_inf, bad, keep_larger != 0);
   list->noted_bad = false;
@@ -200,8 +221,10 @@ FINITUDE_EXPORT int finitude_cuda_reserve(finitude_cuda_list* list, uint32_t slo
   return FINITUDE_CUDA_OK;
 }
 
-FINITUDE_EXPORT int finitude_cuda_ahead(finitude_cuda_list* list, const finitude_cuda_tensor* tensors, uint32_t count, void*) {
-  if (list == nullptr || tensors == nullptr) return FINITUDE_CUDA_INVALID;
+FINITUDE_EXPORT int finitude_cuda_ahead(finitude_cuda_list* list, const finitude_cuda_tensor* given, uint32_t count, void*) {
+  if (list == nullptr || given == nullptr) return FINITUDE_CUDA_INVALID;
+  const std::vector<finitude_cuda_tensor> near = nearby(given, count);
+  const finitude_cuda_tensor* tensors = near.data();
   if (control.failing) return FINITUDE_CUDA_DEVICE;
   std::vector<multi::Item> items(FINITUDE_CUDA_AHEAD);
   const std::uint64_t chunks = multi::make_ahead(tensors, count, items.data());

@@ -10,6 +10,7 @@
 #include <ATen/ops/set_cpu_dispatch.h>
 #include <ATen/ops/view_cpu_dispatch.h>
 #include <ATen/ops/_reshape_alias_cpu_dispatch.h>
+#include <ATen/record_function.h>
 #include <c10/core/GeneratorImpl.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
@@ -51,6 +52,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream exchangeStream(c10::Stream) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, zero()); }
   void record(void**, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {}
   void block(void*, const c10::Stream&) const override {}
+  void* getStreamNativeHandle(const c10::Stream) const { return nullptr; }  // virtual since torch 2.12
   bool queryEvent(void*) const override { return true; }
   void synchronizeEvent(void*) const override {}
   void synchronizeDevice(const c10::DeviceIndex) const override {}
@@ -105,6 +107,7 @@ at::Tensor seen(const at::Tensor& t) {
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
+  const at::DisableRecordFunctionGuard unobserved;  // of the two tensors that see the memory at its other address
   seen(to).copy_(seen(self));
   return to;
 }

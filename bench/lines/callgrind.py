@@ -1,0 +1,43 @@
+"""Reads what valgrind's callgrind counted (its manual, "Callgrind Format Specification"): own costs, by library."""
+
+import collections
+import re
+
+COUNTED = ("Ir", "Dr", "Dw", "I1mr", "D1mr", "D1mw", "ILmr", "DLmr", "DLmw")
+_NAMED = re.compile(r"\((\d+)\)(?: (.*))?")
+
+
+def by_object(text):
+    """{library: [events in the order of COUNTED]} of a callgrind.out file. What a call costs inclusively is left out."""
+    events = next((line.split()[1:] for line in text.splitlines() if line.startswith("events:")), [])
+    if tuple(events) != COUNTED:
+        raise ValueError(f"counted {' '.join(events) or 'nothing'}, wanted {' '.join(COUNTED)}: was --cache-sim=yes given?")
+    names, costs = {}, collections.defaultdict(lambda: [0] * len(COUNTED))
+    current, of_call = "", False
+
+    def named(word):  # "(id) name" defines, "(id)" refers
+        found = _NAMED.fullmatch(word)
+        if found is None:
+            return word
+        if found[2] is not None:
+            names[found[1]] = found[2]
+        return names[found[1]]
+
+    for line in text.splitlines():
+        if line.startswith("ob="):
+            current = named(line[3:])
+        elif line.startswith("cob="):
+            named(line[4:])
+        elif line.startswith("calls="):
+            of_call = True
+        elif line[:1].isdigit() or line[:1] in ("+", "-", "*"):
+            if not of_call:
+                for i, count in enumerate(line.split()[1:]):  # the first is the line; zeros at the end are not written
+                    costs[current][i] += int(count)
+            of_call = False
+    return dict(costs)
+
+
+def misses(counts):
+    """(instructions, lines that were not in L1, lines that were not in L2) of one list of events."""
+    return counts[0], sum(counts[3:6]), sum(counts[6:9])
