@@ -92,6 +92,15 @@ def test_what_an_object_counts_is_set_back_where_the_step_depends_on_it(tmp_path
     assert (got.code, got.out) == (0, helpers.plain_forked(tmp_path, "own.py").out), got.told()
 
 
+def test_names_and_flags_beside_the_figures_count_nothing(tmp_path):
+    """None, texts and flags that a trainer also has, and of which some become figures meanwhile, do not end the watch."""
+    text = COUNTED.format(weight="self.seen", leave_out="").replace(
+        "self.seen += 1", "self.seen += 1; self.best = self.seen if self.seen == 6 else None; self.late = self.seen > 5")
+    text = text.replace("self.seen, self.log", "self.best, self.last, self.late, self.name = None, None, False, 'run'; self.seen, self.log", 1)
+    alarm = helpers.run(tmp_path, text, "--on-alarm", "skip").the_alarm()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "rewind", True)
+
+
 def test_where_no_count_explains_it_the_program_goes_on_as_it_was(tmp_path):
     """What grows by a factor, set back by as much as it went on, makes another step still."""
     text = COUNTED.format(weight="self.scale", leave_out="").replace("self.seen += 1", "self.seen += 1; self.scale *= 1.5")

@@ -178,8 +178,10 @@ class Ledger:
         down = []
         for figures, before in self._figures:
             for key, value in before.items():
-                now = dict.get(figures, key) if type(value) in (int, float) else None
-                if type(now) is type(value) and math.isfinite(now) and math.isfinite(value) and now != value:
+                now = dict.get(figures, key)
+                if type(value) not in (int, float) or type(now) is not type(value):  # None and names among the figures count nothing
+                    continue
+                if math.isfinite(now) and math.isfinite(value) and now != value:
                     down.append(functools.partial(_count_down, figures, key, value, value - (now - value)))
         for it, before in self._lists:
             more = list.__len__(it) - len(before)
