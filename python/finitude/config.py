@@ -112,4 +112,7 @@ def load(command_line, config_file=None, environ=os.environ, directory="."):
             _set(config, field.name, environ[name], f"environment variable {name}")
     for key, value in command_line.items():
         _set(config, key, value, "--" + key.replace("_", "-"))
+    for key in ("report", "runs"):  # where they are from here: the program may change its directory
+        if path := getattr(config, key):
+            setattr(config, key, os.path.abspath(path))
     return config

@@ -191,4 +191,4 @@ class Report:
 
 def _short(path):
     relative = os.path.relpath(path)
-    return relative if len(relative) < len(path) else path
+    return relative if len(relative) < len(path) and not relative.startswith(os.pardir) else path
