@@ -235,3 +235,37 @@ def test_where_the_whole_sample_is_at_fault_no_element_is_told(tmp_path):
     alarm = helpers.run(tmp_path, ELEMENTS.replace("SETTING", setting).replace("LOSS", "loss = net(part[0] / part[0].sum(1, keepdim=True)).mean()")).the_alarm()
     names = [e["name"] for e in alarm["cause"]["experiments"]]
     assert any("sample 5 of 8 replaced" in name for name in names) and not any("of sample" in name and "only" in name for name in names), names
+
+
+# An adapter is trained on a frozen backbone. No optimizer owns the table of the embedding, and row 0 of it is padding: not a sample.
+FROZEN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+body = nn.ModuleDict({"table": nn.Embedding(12, 8, padding_idx=0), "head": nn.Linear(8, 12)}).requires_grad_(False)
+down, up = nn.Parameter(torch.randn(8, 2) / 8), nn.Parameter(torch.zeros(2, 8))
+optimizer = torch.optim.AdamW([down, up], lr=1e-3)
+for step in range(5):
+    tokens = torch.randint(1, 12, (4, 6))
+    if step == 3:
+        tokens[2, 3] = 0
+    x = body["table"](tokens)
+    x = x / x.norm(dim=-1, keepdim=True)  # birth
+    loss = nn.functional.cross_entropy(body["head"](x + x @ down @ up).transpose(1, 2), tokens.clamp(min=1))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("level", ["gate", "tape"])
+def test_rows_of_weights_that_nobody_trains_are_no_samples(tmp_path, level):
+    birth = helpers.run(tmp_path, FROZEN, "--level", level).the_alarm()["births"][0]
+    assert "# birth" in birth["source"] and birth["rows"] == [2], birth
+
+
+def test_rows_of_weights_made_in_the_first_step_are_no_samples(tmp_path):
+    """Where the first step fails, its window holds the making of the model too."""
+    birth = helpers.run(tmp_path, FROZEN.replace("step == 3", "step == 0"), cold=True).the_alarm()["births"][0]
+    assert "# birth" in birth["source"] and birth["rows"] == [2], birth

@@ -43,12 +43,27 @@ def stop(session, optimizer, parameters=False, sinks=(), raised=False):
     if not _native.tape_on():
         return
     _native.tape_stop()
+    name_modules()
     begun.remember(session, optimizer)
+    own = set(discover.names(optimizer)) if parameters and optimizer is not None else ()
     for kind, name, tensor in sinks or ():
+        if kind == "parameter" and name in own:
+            continue  # told with the others below
         if (raised or kind != "loss") and kind != "gradient" and tensor is not None:  # told by name below, or as backward began
             _native.tape_outcome(kind, name, tensor.detach())
     if optimizer is not None:
         describe(optimizer, parameters)
+
+
+def name_modules():
+    """Tells the tape in hand what modules hold, before anything else is named: weights that no optimizer trains (a frozen
+    backbone, a teacher) have rows, and none of them is a sample."""
+    for module in discover.instances(torch.nn.Module):
+        for kind, held in (("frozen", "_parameters"), ("buffer", "_buffers")):
+            tensors = module.__dict__.get(held)
+            for name, tensor in tensors.items() if isinstance(tensors, dict) else ():
+                if isinstance(tensor, torch.Tensor):
+                    _native.tape_name(tensor, kind, f"{type(module).__name__}.{name}")
 
 
 def describe(optimizer, parameters=False):

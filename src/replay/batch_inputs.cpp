@@ -107,7 +107,7 @@ class Search {
   bool is_derived(const TensorRef& t) const {
     if (!is_known(t)) return false;  // a constant
     const capture::Storage& storage = tape_.storages[t.storage];
-    if (storage.origin != capture::Storage::kProduced) return is_named(storage);
+    if (storage.origin != capture::Storage::kProduced || is_named(storage)) return is_named(storage);
     return !making_[t.storage].begun;
   }
 
@@ -181,6 +181,7 @@ class Search {
     Making& making = making_[t.storage];
     if (!making.begun || making.over || backward_) return;
     making.over = true;
+    if (is_named(tape_.storages[t.storage])) return;  // weights, where the program begins with this step
     const TensorRef& whole = making.whole.sizes.empty() ? t : making.whole;
     const std::int64_t rows = whole.sizes.empty() ? 0 : whole.sizes[0];
     if (has_rows(whole, rows, tape_.storages[t.storage].size_bytes, &input)) found_[rows].push_back(input);

@@ -86,6 +86,15 @@ TEST(BatchInputs, WhatBackwardMakesAndWhatHasNoRowsIsNone) {
   EXPECT_EQ(batch_inputs(t).at(5).size(), 1u);
 }
 
+// A program that alarms in its first step makes its weights in that step: rows of those are no samples.
+TEST(BatchInputs, WeightsThatTheStepItselfMakesAreNone) {
+  Tape t = tape();
+  t.storages[2].kind = "parameter";
+  const auto found = batch_inputs(t);
+  ASSERT_EQ(found.at(5).size(), 1u);
+  EXPECT_EQ(found.at(5)[0].storage, 1u);
+}
+
 // x [4,5,3] as the program has it; the step reads it folded to [20,3], or with time in front.
 TEST(BatchInputs, HaveTheRowsThatTheProgramSaw) {
   for (const bool folded : {true, false}) {
