@@ -65,6 +65,9 @@ def test_with_an_undo_copy_a_step_that_the_optimizer_ruined_is_as_if_left_out(tm
     assert (alarm["step"], alarm["weights"], alarm["action"]) == (3, "clean", "the step was undone"), undone.told()
     assert (undone.code, undone.out) == (0, reference.out)
     assert undone.out.endswith("True\n")
+    assert undone.err.count("undone") == 1, "said once"
+    bad = [e["outcome"].split(": ", 1)[1].split(", ") for e in alarm["cause"]["experiments"] if e["outcome"].startswith("not finite: parameter")]
+    assert bad and all(len(names) == len(set(names)) for names in bad), alarm["cause"]["experiments"]
 
 
 def test_an_undo_copy_changes_nothing_in_a_healthy_run(tmp_path):
@@ -76,6 +79,7 @@ def test_an_undo_copy_changes_nothing_in_a_healthy_run(tmp_path):
 def test_stop_undoes_before_it_raises(tmp_path):
     got = root(tmp_path, "--on-alarm", "stop", "--undo-mb", "8")
     assert got.the_alarm()["weights"] == "clean" and got.out == "raised True\n" and got.code == 1
+    assert got.err.rstrip().endswith("; the step was undone"), got.told()
 
 
 def test_without_a_copy_rollback_stops_and_says_what_it_lacks(tmp_path):

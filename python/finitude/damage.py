@@ -56,9 +56,7 @@ def just_written(session, optimizer):
     alarm["cause"] = {"class": "optimizer-arithmetic", "confidence": "likely", "experiments": [],
                       "text": f"{type(optimizer).__name__}.step made {name} non-finite out of finite gradients"}
     undone = session.config.on_alarm != "warn" and _native.undo_step(optimizer)
-    if undone:
-        alarm["text"] += "; the step was undone"
-    else:
+    if not undone:
         alarm["weights"] = "damaged"
         session.damaged.add(window["ordinal"])
     session.act(optimizer, alarm, found, where="written", undone=undone)

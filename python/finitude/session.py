@@ -342,7 +342,8 @@ class Session:
             self.holds.release()
             if undone or not written:
                 _native.put_back(intake.iterates_data())
-            raise NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
+            text = alarm["text"] + "; the step was undone" * undone
+            raise NonFiniteError(f"step {alarm['step']}: {text}", report=alarm)
         if written and not undone:
             return None
         if action == "skip":
