@@ -32,6 +32,19 @@ class Truth:
     rows: tuple = ()
 
 
+# Other ways to leave elements out. The first four draw the same numbers as F.dropout does, by other calls.
+DROPOUTS = {
+    "fused": lambda y, p: torch.native_dropout(y, p, True)[0],
+    "divided at last": lambda y, p: torch.bernoulli(torch.empty_like(y), 1 - p) * y / (1 - p),
+    "in three": lambda y, p: torch.empty_like(y).bernoulli_(1 - p) * y * (1 / (1 - p)),
+    "operands turned": lambda y, p: torch.empty_like(y).bernoulli_(1 - p).div_(1 - p).mul(y),
+    "by rand": lambda y, p: (torch.rand_like(y) >= p).to(y.dtype) * y * (1 / (1 - p)),
+    "by where": lambda y, p: torch.where(torch.rand(y.shape) < p, torch.zeros(()), y / (1 - p)),
+    "of a tensor": lambda y, p: torch.bernoulli(torch.full_like(y, 1 - p)).div(1 - p) * y,
+    "behind another": lambda y, p: (torch.rand(3), F.dropout(y, p))[1],
+}
+
+
 class Reached(Exception):
     pass
 
@@ -70,7 +83,13 @@ class Program:
         self.prepare()
 
     def is_(self, name):
-        return self.changed and self.name == name
+        return self.changed and name in self.name.split(", ")
+
+    def dropout(self, y, p):
+        for name, way in DROPOUTS.items():
+            if self.is_("dropout " + name):
+                return way(y, p)
+        return F.dropout(y, p)
 
     def mark(self, name):
         if self.stop == name:
@@ -131,7 +150,7 @@ class Program:
             if self.is_("drop seed"):
                 torch.manual_seed(999)
         if self.drops[i] and not (here and self.is_("no dropout")):
-            y = F.dropout(y, 0.3 if here and self.is_("drop p") else 0.2)
+            y = self.dropout(y, 0.2) if here and not self.is_("drop p") else F.dropout(y, 0.3 if self.is_("drop p") and here else 0.2)
         if self.residuals[i] or (here and self.is_("residual")):
             y = y + x
         if here:
@@ -235,6 +254,15 @@ pair("optimizer fused", "optimizer", Truth("quiet", only_b=("aten::_fused_adamw_
 pair("optimizer foreach", "optimizer", Truth("quiet", only_b=("aten::_foreach_add_",)))
 pair("threads", "begin", Truth("quiet"), threads=2)
 pair("nothing", "begin", Truth("quiet"))
+for way, alone in (("fused", "native_dropout"), ("divided at last", "div"), ("in three", "mul"), ("operands turned", "")):
+    lone = ("aten::" + alone,) if alone else ()
+    pair(f"dropout {way}", "drop", Truth("quiet", only_b=lone))
+    pair(f"dropout {way}, scale", "scale", Truth("argument", "aten::mul", (("other", 0.5, 0.25),), only_b=lone))
+for way, drawn in (("by rand", "rand_like"), ("by where", "rand")):
+    pair(f"dropout {way}", "drop", Truth("random", "aten::bernoulli_", only_a=("aten::bernoulli_",), only_b=("aten::" + drawn,), behind=1))
+pair("dropout of a tensor", "drop", Truth("random", "aten::bernoulli_", behind=1))
+pair("dropout by rand, norm eps", "norm", Truth("argument", "aten::native_layer_norm", (("eps", 1e-5, 1e-3),)))
+pair("dropout behind another", "drop", Truth("random", "aten::bernoulli_", only_b=("aten::rand",), behind=1))
 
 
 def make(name, seed, folder, native):

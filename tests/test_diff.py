@@ -9,7 +9,7 @@ import torch
 
 import diff_pairs
 import helpers
-from finitude import _native
+from finitude import _native, capsule
 
 MEMORY = 1 << 30
 
@@ -32,6 +32,69 @@ def test_the_first_divergence_of_a_seeded_pair(name, tmp_path):
     less = compare(a, b, memory=0)[1]
     if found["verdict"] == "divergence":
         assert less["divergence"]["at"] == found["divergence"]["at"] and less["values_left_out"] > 0
+
+
+class Small(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm, self.b = torch.nn.Linear(10, 16), torch.nn.LayerNorm(16), torch.nn.Linear(16, 5)
+
+    def forward(self, x, scale):
+        x = torch.nn.functional.dropout(self.norm(torch.nn.functional.gelu(self.a(x))), 0.2)
+        return self.b(torch.nn.functional.dropout(torch.relu(x) * scale, 0.1))
+
+
+def recorded(folder, scale, backend=None):
+    torch.manual_seed(3)
+    model, x, y = Small(), torch.randn(12, 10), torch.randint(0, 5, (12,))
+    forward = torch.compile(model, backend=backend) if backend else model
+    loss_of = torch.nn.functional.cross_entropy
+    loss_of(forward(x, scale), y).backward()  # compiles
+    model.zero_grad()
+    torch.manual_seed(7)
+    _native.tape_start()
+    loss = loss_of(forward(x, scale), y)
+    loss.backward()
+    _native.tape_stop()
+    _native.tape_outcome("loss", "loss", loss.detach())
+    for name, p in model.named_parameters():
+        _native.tape_outcome("gradient", name, p.grad)
+        _native.tape_name(p, "parameter", name)
+    about = json.dumps({"kind": "finitude capsule", "torch": torch.__version__, "step": 1})
+    why, replayed = _native.capsule_write(str(folder), about, MEMORY, False, MEMORY, capsule._source_of)
+    assert not why and replayed == "identical", (why, replayed)
+    return folder
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_compiled_step_with_dropout_against_the_eager_one(backend, tmp_path):
+    """Compiled, dropout is another operator in forward and backward; it draws the same numbers."""
+    torch._dynamo.reset()
+    eager = recorded(tmp_path / "eager", 0.5)
+    code, found = compare(eager, recorded(tmp_path / "same", 0.5, backend))
+    assert code == 0 and found["verdict"] == "same" and found["divergence"] is None
+    lone = {call["op"] for part in found["unaligned"] for call in part["only_b"]}
+    assert (backend == "aot_eager") == ("aten::native_dropout" in lone)
+    torch._dynamo.reset()
+    code, found = compare(eager, recorded(tmp_path / "other", 0.25, backend))
+    there = found["divergence"]
+    assert code == 1 and there["kind"] == "argument" and there["at"]["a"]["op"] == "aten::mul", there
+    assert [(float(x["a"]), float(x["b"])) for x in there["arguments"]] == [(0.5, 0.25)]
+    assert there["at"]["a"]["source"].endswith("* scale, 0.1))")
+
+
+def test_what_is_said_of_numbers_drawn_otherwise(tmp_path):
+    a, b, *_ = diff_pairs.make("dropout by rand", 5, tmp_path, _native)
+    found = compare(a, b)[1]
+    assert found["divergence"]["generator"] == "same"
+    assert [c["op"] for c in found["divergence"]["only_b"]] == ["aten::rand_like", "aten::ge", "aten::_to_copy"]
+    text = _native.render_comparison(json.dumps(found), False, 100, False)
+    assert "random numbers are drawn: by other operators" in text and "in B by aten::rand_like" in text
+    a, b, *_ = diff_pairs.make("dropout behind another", 5, tmp_path, _native)
+    found = compare(a, b)[1]
+    assert found["divergence"]["generator"] == "elsewhere" and [c["op"] for c in found["divergence"]["only_b"]] == ["aten::rand"]
+    text = _native.render_comparison(json.dumps(found), False, 100, False)
+    assert "the generator stood elsewhere" in text and "drawn before in A alone: nothing" in text and "in B alone: aten::rand" in text
 
 
 @pytest.fixture(scope="module")

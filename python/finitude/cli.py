@@ -10,7 +10,7 @@ WORDS = {
     "run": "run a training program watched",
     "report": "show a report again: finitude report FILE|RUN|CAPSULE [--html OUT] [--json]",
     "replay": "compute a captured step again and compare every bit: finitude replay CAPSULE [options]",
-    "diff": "say where two captured or traced steps part: finitude diff A B [--json] [--threads N] [--allow NAMESPACE] [--memory-mb N]",
+    "diff": "say where two captured or traced steps part: finitude diff A B [--json] [--threads N] [--allow NAMESPACE] [--library FILE.so] [--import MODULE] [--memory-mb N]",
     "doctor": "look for what goes wrong, in a script before it runs or in what a run left: finitude doctor SCRIPT|RUN|CAPSULE",
     "selftest": "put a NaN into your own program and see whether it is found there: finitude selftest [options] script.py [args]",
     "pack": "put a capsule into one file: finitude pack CAPSULE [FILE]",
@@ -66,7 +66,7 @@ Each option is also an environment variable, e.g. FINITUDE_ON_ALARM=skip. Exit c
 OPTIONS = ("--on-alarm", "--level", "--tape-every", "--report", "--runs", "--max-skips", "--undo-mb", "--restart-args", "--capsules", "--capsule-max",
            "--experiments", "--stream-gradients", "--redact", "--rules", "--config")
 FLAGS = ("--redact",)
-REPLAY_OPTIONS = ("--threads", "--allow", "--times", "--deterministic", "--dtype", "--device", "--step-through", "--stop-at", "--save-tensors",
+REPLAY_OPTIONS = ("--threads", "--allow", "--library", "--import", "--times", "--deterministic", "--dtype", "--device", "--step-through", "--stop-at", "--save-tensors",
                   "--script", "--break", "--with", "--json", "--timeout")
 EXIT_USAGE, EXIT_CANNOT = 2, 4
 

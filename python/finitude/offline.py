@@ -184,15 +184,19 @@ def replay(rest):
         return trial.main(rest)
     import torch  # the engine's libraries
 
-    from . import _native, pack
+    from . import _native, libraries, pack
 
     try:
+        rest = libraries.imported(rest)
         with pack.unpacked(rest) as (words, told):
             code, out, err, stopped = _native.replay_command(["--help"] if "-h" in rest or "--help" in rest else words)
             out, err = told(out), told(err)
     except pack.Refused as e:
         sys.stderr.write(f"finitude: {e}\n")
         return EXIT_INPUT
+    except libraries.Cannot as e:
+        sys.stderr.write(f"finitude: {e}\n")
+        return e.code
     sys.stdout.write(out)
     sys.stdout.flush()
     if err:
@@ -206,11 +210,13 @@ def replay(rest):
     return code
 
 
-DIFF_USAGE = """usage: finitude diff A B [--json] [--threads N] [--allow NAMESPACE] [--memory-mb N]
+DIFF_USAGE = """usage: finitude diff A B [--json] [--threads N] [--allow NAMESPACE] [--library FILE.so] [--import MODULE] [--memory-mb N]
 A and B are two capsules, or two reports (or directories of runs) made with --level trace, or one of each.
   --json              the whole outcome as JSON
   --threads N         both are replayed with so many threads; as many as each had by default
   --allow NAMESPACE   operators of this library may be called in a replay; aten always
+  --library FILE.so   load this library of operators first; those that it registers may be called too
+  --import MODULE     import this Python module first, likewise
   --memory-mb N       values of A that are held to compare them element by element (1024); beyond, statistics
 Exit codes: 0 they do not part (rounding noise aside), 1 they part, 2 usage, 3 unreadable or corrupt, 4 cannot be compared here.
 """
@@ -218,11 +224,11 @@ Exit codes: 0 they do not part (rounding noise aside), 1 they part, 2 usage, 3 u
 
 def diff(rest):
     """Where two steps part: the first call whose outcome rounding does not explain."""
-    paths, as_json, threads, memory, namespaces, words = [], False, 0, 1024, ["aten"], [*rest]
+    paths, as_json, threads, memory, namespaces, libraries_named, words = [], False, 0, 1024, ["aten"], [], [*rest]
     while words:
         word = words.pop(0)
         name, eq, value = word.partition("=")
-        if name in ("--threads", "--allow", "--memory-mb") and not eq and words:
+        if name in ("--threads", "--allow", "--memory-mb", "--library", "--import") and not eq and words:
             value = words.pop(0)
         if word in ("-h", "--help"):
             sys.stdout.write(DIFF_USAGE)
@@ -231,6 +237,8 @@ def diff(rest):
             as_json = True
         elif name == "--allow" and value:
             namespaces.append(value)
+        elif name in ("--library", "--import") and value:
+            libraries_named.append((name, value))
         elif name == "--threads" and value.isdecimal() and 0 < int(value) <= 1024:
             threads = int(value)
         elif name == "--memory-mb" and value.isdecimal() and int(value) < 1 << 24:
@@ -245,15 +253,20 @@ def diff(rest):
         return EXIT_USAGE
     import torch  # noqa: F401  the engine's libraries
 
-    from . import _native, pack
+    from . import _native, libraries, pack
 
     try:
+        for name, value in libraries_named:
+            namespaces += (libraries.load if name == "--library" else libraries.import_)(value)
         with pack.unpacked(paths) as (folders, told):
             code, why, document = _native.compare(*folders, namespaces, threads, memory << 20)
             why, document = told(why), told(document)
     except pack.Refused as e:
         sys.stderr.write(f"finitude: {e}\n")
         return EXIT_INPUT
+    except libraries.Cannot as e:
+        sys.stderr.write(f"finitude: {e}\n")
+        return e.code
     if why:
         sys.stderr.write(f"finitude: {why}\n")
     elif as_json:

@@ -9,13 +9,22 @@
 namespace finitude::compare {
 namespace {
 
+// Rounding leaves magnitudes nearly as they are.
+bool near(double a, double b) { return a > 0 && std::fabs(a - b) <= 1e-3 * a; }
+
 // How alike two calls of one name are; calls of two names are never paired. A gap on each side costs 2.
 int likeness(const Key& a, const Key& b) {
   if (a.name != b.name) return -1;
   const auto both = [](std::uint64_t x, std::uint64_t y) { return x == y && x != 0; };
   return 3 + (a.dtypes == b.dtypes) + 2 * (a.shapes == b.shapes) + 3 * (a.memory == b.memory) +
-         (a.scalars == b.scalars) + both(a.place, b.place) + 4 * both(a.values, b.values) +
-         3 * (a.magnitude > 0 && std::fabs(a.magnitude - b.magnitude) <= 1e-3 * a.magnitude);
+         (a.scalars == b.scalars) + both(a.place, b.place) + 6 * both(a.values, b.values) + 3 * both(a.reads, b.reads) +
+         2 * near(a.taken, b.taken) + 3 * near(a.magnitude, b.magnitude);
+}
+
+// As good a pair as there can be, so that none is looked for. Calls of one form with other numbers in their arguments
+// may be two that stand beside each other: `x * 0.5` and `x * 1.25`.
+bool same(const Key& a, const Key& b) {
+  return a.form == b.form && (a.scalars == b.scalars || (a.values == b.values && a.values != 0));
 }
 
 class Aligner {
@@ -45,9 +54,9 @@ class Aligner {
   }
 
   void part(Part p, int depth) {
-    while (p.m() != 0 && p.n() != 0 && a_[p.a].form == b_[p.b].form) pair(p.a++, p.b++);
+    while (p.m() != 0 && p.n() != 0 && same(a_[p.a], b_[p.b])) pair(p.a++, p.b++);
     std::size_t same_end = 0;
-    while (p.m() != 0 && p.n() != 0 && a_[p.a_end - 1].form == b_[p.b_end - 1].form) {
+    while (p.m() != 0 && p.n() != 0 && same(a_[p.a_end - 1], b_[p.b_end - 1])) {
       --p.a_end;
       --p.b_end;
       ++same_end;

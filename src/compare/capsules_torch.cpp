@@ -59,6 +59,8 @@ class Recorder : public replay::PlayObserver {
   bool after(const replay::PlayedCall& at) override {
     const std::vector<at::Tensor> outputs = outputs_of(played_.slots.back(), flat(at.arguments), flat(at.results));
     for (std::size_t k = 0; k < outputs.size(); ++k) measure(outputs[k], &call_.outputs[k]);
+    // Attention without dropout may draw, and does not.
+    if (call_.random && on_host(outputs)) call_.random = random_state(at.arguments) != call_.random_state;
     run_.calls.push_back(std::move(call_));
     return true;
   }
@@ -84,6 +86,9 @@ class Recorder : public replay::PlayObserver {
     next_ = entry + 1;
   }
 
+  static bool on_host(const std::vector<at::Tensor>& tensors) {
+    return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& t) { return t.device().is_cpu(); });
+  }
   static std::uint64_t random_state(c10::ArrayRef<c10::IValue> arguments) {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     for (const c10::IValue& value : arguments) {
@@ -341,8 +346,10 @@ std::string both(const Tape& tape_a, const Tape& tape_b, const PlayedOptions& op
   if (std::string why = pass("B", tape_b, Recorder(b, &out->b), &out->reproduced_b); !why.empty()) return why;
   connect(out->a);
   connect(out->b);
-  out->rows = align(keys_of(out->a), keys_of(out->b));
-  out->pairs.resize(out->rows.size());
+  out->rows = rows_of(out->a, out->b, &out->pairs);
+  for (std::size_t r = 0; r < out->rows.size(); ++r) {
+    if (out->pairs[r].swapped) std::swap(b.slots[out->rows[r].b].inputs.at(0), b.slots[out->rows[r].b].inputs.at(1));
+  }
   out->results.resize(out->a.results.size());
   Values values(options.max_bytes);
   if (std::string why = pass("A", tape_a, Keeper(a, *out, values)); !why.empty()) return why;

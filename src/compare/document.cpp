@@ -71,6 +71,23 @@ std::string source_word(const Sides& s, const Root& root) {
   return root.of.name.substr(0, root.of.name.find(' '));
 }
 
+// Of the calls that one side has alone the first, of those that part in their draws the first draw.
+std::uint32_t first_of(const Sides& s, const Root& r, bool of_a) {
+  for (const std::size_t row : r.others) {
+    const std::uint32_t at = of_a ? s.rows[row].a : s.rows[row].b;
+    if (at != kGap && (r.kind != Root::kRandom || (of_a ? s.a : s.b).calls[at].random)) return at;
+  }
+  return kGap;
+}
+
+// Where it stood on the two sides as the numbers were drawn.
+const char* generator(const Sides& s, const Root& r) {
+  const bool both = s.rows[r.row].a != kGap && s.rows[r.row].b != kGap && s.a.calls[s.rows[r.row].a].random;
+  const std::uint32_t a = both ? s.rows[r.row].a : first_of(s, r, true), b = both ? s.rows[r.row].b : first_of(s, r, false);
+  if (a == kGap || b == kGap || s.a.calls[a].random_state == 0 || s.b.calls[b].random_state == 0) return "unknown";
+  return r.elsewhere ? "elsewhere" : "same";
+}
+
 json root(const Sides& s, const Root& r) {
   json out = {{"kind", word(r.kind)}, {"level", word(r.level)}, {"distance", distance(r.distance)}, {"bound", number(r.bound)}};
   out["at"] = row(s, r.row);
@@ -79,15 +96,19 @@ json root(const Sides& s, const Root& r) {
     out["arguments"] = json::array();
     for (const auto& [x, y] : r.arguments) out["arguments"].push_back({{"arg", x.arg}, {"a", x.text}, {"b", y.text}});
   }
-  if (r.kind == Root::kOperators) {
+  if (r.kind == Root::kRandom) out["generator"] = generator(s, r);
+  if (!r.others.empty()) {
     json only_a = json::array(), only_b = json::array();
     for (const std::size_t at : r.others) {
       if (s.rows[at].a != kGap && only_a.size() < kMaxCalls) only_a.push_back(call(s.a, s.rows[at].a));
       if (s.rows[at].b != kGap && only_b.size() < kMaxCalls) only_b.push_back(call(s.b, s.rows[at].b));
     }
-    out["at"] = json::object();
-    if (!only_a.empty()) out["at"]["a"] = only_a[0];
-    if (!only_b.empty()) out["at"]["b"] = only_b[0];
+    // The draws themselves, where each side has its own.
+    if (r.kind == Root::kOperators || s.rows[r.row].a == kGap || s.rows[r.row].b == kGap) {
+      out["at"] = json::object();
+      if (const auto at = first_of(s, r, true); at != kGap) out["at"]["a"] = call(s.a, at);
+      if (const auto at = first_of(s, r, false); at != kGap) out["at"]["b"] = call(s.b, at);
+    }
     out["only_a"] = only_a;
     out["only_b"] = only_b;
   }
@@ -96,7 +117,7 @@ json root(const Sides& s, const Root& r) {
     out["source"] = source_word(s, r);
   }
   // Its values on either side, where they came together again on equal inputs.
-  if (r.row < s.pairs.size() && r.kind != Root::kOperators) {
+  if (r.row < s.pairs.size() && s.rows[r.row].a != kGap && s.rows[r.row].b != kGap && r.kind != Root::kOperators) {
     json inputs = json::array();
     for (const Distance& d : s.pairs[r.row].inputs) inputs.push_back(distance(d));
     if (inputs.size() > kMaxCalls) inputs = json::array();
@@ -118,7 +139,7 @@ json stretches(const Sides& s, const Judgement& j) {
     Level effect = Level::kSame;
     for (; r < s.rows.size() && (s.rows[r].a == kGap || s.rows[r].b == kGap); ++r) {
       for (const Root& root : j.roots) {
-        if (root.kind == Root::kOperators && std::find(root.others.begin(), root.others.end(), r) != root.others.end())
+        if (std::find(root.others.begin(), root.others.end(), r) != root.others.end())
           effect = std::max(effect, root.level);
       }
       if (s.rows[r].a != kGap && ++in_a <= kMaxCalls) only_a.push_back(call(s.a, s.rows[r].a));

@@ -23,15 +23,19 @@ class Judge {
   }
 
   Judgement run(const std::vector<Distance>& results) {
+    results_ = &results;
+    readers_a_ = readers_of(a_);
+    readers_b_ = readers_of(b_);
+    others_ = same_results(a_, b_);
+    for (std::size_t r = 0; r < rows_.size(); ++r) came_to_.push_back(paired(r) ? came_to(r) : CameTo());
     for (std::size_t r = 0; r < rows_.size(); ++r) {
       if (paired(r)) look(r);
     }
-    const std::vector<std::uint32_t> others = same_results(a_, b_);
-    for (std::size_t i = 0; i < std::min(results.size(), others.size()); ++i) {
-      if (others[i] == kNone || level(results[i], 0) == Level::kUnknown || level(results[i], 0) == Level::kSame) continue;
-      origin(a_.results[i].value, b_.results[others[i]].value, results[i], rows_.size(), Level::kDiffers);
+    for (std::size_t i = 0; i < std::min(results.size(), others_.size()); ++i) {
+      if (others_[i] == kNone || level(results[i], 0) == Level::kUnknown || level(results[i], 0) == Level::kSame) continue;
+      origin(a_.results[i].value, b_.results[others_[i]].value, results[i], rows_.size(), Level::kDiffers);
     }
-    std::stable_sort(out_.roots.begin(), out_.roots.end(), [](const Root& x, const Root& y) { return x.row < y.row; });
+    std::stable_sort(out_.roots.begin(), out_.roots.end(), [](const Root& x, const Root& y) { return x.seen_at < y.seen_at; });
     return std::move(out_);
   }
 
@@ -46,28 +50,40 @@ class Judge {
     return input.source == kNone || !run.calls[input.source].fresh;
   }
 
-  void look(std::size_t r) {
-    const Call &ca = a(r), &cb = b(r);
-    const Pair& pair = pairs_[r];
-    if (ca.fresh && cb.fresh) return;
-    const Noise noise = noise_of(ca, cb);
+  // What the two calls of a row came to.
+  struct CameTo {
     Level out = Level::kUnknown;
     Distance worst;
     double bound = 0;
     bool dtype = false, both_nan = false;
+  };
+
+  CameTo came_to(std::size_t r) const {
+    const Call &ca = a(r), &cb = b(r);
+    const Pair& pair = pairs_[r];
+    CameTo to;
+    if (ca.fresh && cb.fresh) return to;
+    const Noise noise = noise_of(ca, cb);
     for (std::size_t k = 0; k < std::min({ca.outputs.size(), cb.outputs.size(), pair.outputs.size()}); ++k) {
       const Tensor &ta = ca.outputs[k], &tb = cb.outputs[k];
       if ((!ta.used && !tb.used) || ta.unsteady || tb.unsteady) continue;
       const Distance& d = pair.outputs[k];
-      dtype |= ta.element.dtype != tb.element.dtype;
-      both_nan |= ta.health.non_finite() != 0 && tb.health.non_finite() != 0;
+      to.dtype |= ta.element.dtype != tb.element.dtype;
+      to.both_nan |= ta.health.non_finite() != 0 && tb.health.non_finite() != 0;
       const double explained = noise.bound(d.scale);
       const Level l = ta.shape == tb.shape ? level(d, explained) : Level::kDiffers;
-      if (l < out || (l == out && !(d.broken() && !worst.broken()) && d.relative() <= worst.relative())) continue;
-      out = l;
-      worst = d;
-      bound = explained;
+      if (l < to.out || (l == to.out && !(d.broken() && !to.worst.broken()) && d.relative() <= to.worst.relative())) continue;
+      to.out = l;
+      to.worst = d;
+      to.bound = explained;
     }
+    return to;
+  }
+
+  void look(std::size_t r) {
+    const Call &ca = a(r), &cb = b(r);
+    if (ca.fresh && cb.fresh) return;
+    const auto& [out, worst, bound, dtype, both_nan] = came_to_[r];
     count(r, out, dtype);
     if (both_nan && out_.both_nan == kNowhere && clean(ca) && clean(cb)) out_.both_nan = r;
     auto arguments = other_arguments(ca, cb);
@@ -77,7 +93,7 @@ class Judge {
       out_.noise_growth = worst.relative();
       out_.noise_row = r;
     }
-    explain(r, pair, out, worst, bound, std::move(arguments));
+    explain(r, pairs_[r], out, worst, bound, std::move(arguments));
   }
 
   static bool clean(const Call& call) {
@@ -113,9 +129,13 @@ class Judge {
     root.distance = worst;
     root.bound = bound;
     if (worst.broken() && !broken && out_.one_nan == kNowhere) out_.one_nan = r;
-    if (ca.random && cb.random && ca.random_state != cb.random_state) {
+    // Traces do not say where the generator stood.
+    const bool told = ca.random_state != 0 && cb.random_state != 0;
+    if (ca.random && cb.random && (ca.random_state != cb.random_state || (arguments.empty() && (!told || !one_form(ca, cb))))) {
       root.kind = Root::kRandom;
       root.level = Level::kDiffers;
+      root.elsewhere = ca.random_state != cb.random_state;
+      if (root.elsewhere) root.others = drawn_between(r);
       return add(std::move(root));
     }
     if (!arguments.empty() && (!far || pair.tried == Pair::kDisagrees)) {
@@ -129,7 +149,8 @@ class Judge {
       root.of = ca.outputs.at(0);
       return add(std::move(root));
     }
-    if (!differs) return add(std::move(root));  // the same call on the same values
+    if (!differs && !one_form(ca, cb) && heals(r)) return;  // a sum in two parts
+    if (!differs) return add(std::move(root));              // the same call on the same values
     if (pair.tried == Pair::kDisagrees) {
       root.level = Level::kDiffers;
       return add(std::move(root));
@@ -147,6 +168,19 @@ class Judge {
       return;
     }
     if (worst.max_abs > bound + kAmplified * in * worst.scale) add(std::move(root));
+  }
+
+  // Calls of one side alone that drew since the last draw of both: they moved its generator.
+  std::vector<std::size_t> drawn_between(std::size_t r) const {
+    std::vector<std::size_t> between;
+    while (r-- > 0) {
+      const bool in_a = rows_[r].a != kGap, in_b = rows_[r].b != kGap;
+      if (!(in_a && a(r).random) && !(in_b && b(r).random)) continue;
+      if (in_a && in_b) break;
+      between.push_back(r);
+    }
+    std::reverse(between.begin(), between.end());
+    return between;
   }
 
   static double own_bound(const Distance& d) { return kRoundings * epsilon(d.number) * d.scale; }
@@ -179,6 +213,7 @@ class Judge {
     if (in_a && in_b && ra == rb) return;
     const bool lone_a = in_a && !paired(ra), lone_b = in_b && !paired(rb);
     if (!lone_a && !lone_b) {
+      if (heals(seen_at)) return;
       root.kind = Root::kWiring;
       root.row = seen_at;
       root.level = std::min(effect, level(d, root.bound));
@@ -197,7 +232,80 @@ class Judge {
     root.level = std::min(effect, ta.shape == tb.shape ? level(d, root.bound) : Level::kDiffers);
     root.others.assign(walk.rows.begin(), walk.rows.end());
     if (meaningful_ && walk.broken) return;
+    if (root.level == Level::kDiffers && heals(seen_at)) {
+      healed_.insert(walk.rows.begin(), walk.rows.end());
+      return;
+    }
+    // Made good where it could be seen, and here other things differ as well: backward uses what forward made.
+    if (meaningful_ && std::includes(healed_.begin(), healed_.end(), walk.rows.begin(), walk.rows.end())) return;
+    if (walk.drawn_a && walk.drawn_b && root.level == Level::kDiffers) drawn_otherwise(root);
     add(std::move(root));
+  }
+
+  // Whether what differs there is made good: every call that it reaches comes to the same again, as where one
+  // multiplies before it divides. Nothing that the step came to hangs on it then.
+  bool heals(std::size_t row) {
+    if (row >= rows_.size() || !paired(row)) return false;
+    return heals(a_, readers_a_, row_of_a_, rows_[row].a, true) && heals(b_, readers_b_, row_of_b_, rows_[row].b, false);
+  }
+  bool heals(const Run& run, const std::vector<std::vector<std::uint32_t>>& readers, const std::vector<std::size_t>& row_of,
+             std::uint32_t from, bool of_a) const {
+    std::set<std::uint32_t> seen{from};
+    std::vector<std::uint32_t> left{from};
+    while (!left.empty()) {
+      const std::uint32_t at = left.back();
+      left.pop_back();
+      // What nobody reads may be a result, unless the recording says what those are.
+      if (readers[at].empty() && (run.results.empty() || run.calls[at].outputs.empty())) return false;
+      for (const std::uint32_t reader : readers[at]) {
+        if (reader >= run.calls.size()) {
+          if (!result_agrees(reader - run.calls.size(), of_a)) return false;
+          continue;
+        }
+        const std::size_t r = row_of[reader];
+        if (paired(r) && agree_again(r, run.calls[reader], at, of_a)) continue;
+        if (!seen.insert(reader).second) continue;
+        if (seen.size() > kMaxWalk) return false;
+        left.push_back(reader);
+      }
+    }
+    return true;
+  }
+  // What comes of both calls of a row is the same, or what they read of that one. NaN, which swallows all, tells nothing.
+  bool agree_again(std::size_t r, const Call& reader, std::uint32_t of, bool of_a) const {
+    const CameTo& to = came_to_[r];
+    if (!to.both_nan && (to.out == Level::kSame || to.out == Level::kNoise)) return true;
+    const std::vector<Distance>& in = pairs_[r].inputs;
+    const std::vector<Tensor>& others = (of_a ? b(r) : a(r)).inputs;
+    for (std::size_t k = 0; k < reader.inputs.size(); ++k) {
+      const Tensor& t = reader.inputs[k];
+      if (t.source != of && std::find(t.beneath.begin(), t.beneath.end(), of) == t.beneath.end()) continue;
+      if (k >= in.size() || k >= others.size() || t.shape != others[k].shape || in[k].nan_in_both != 0) return false;
+      const Level l = level(in[k], own_bound(in[k]));
+      if (l != Level::kSame && l != Level::kNoise) return false;
+    }
+    return true;
+  }
+  bool result_agrees(std::size_t of, bool of_a) const {
+    for (std::size_t i = 0; i < std::min(results_->size(), others_.size()); ++i) {
+      if (others_[i] == kNone || (of_a ? i : others_[i]) != of) continue;
+      const Distance& d = (*results_)[i];
+      const Level l = level(d, own_bound(d));
+      return d.nan_in_both == 0 && (l == Level::kSame || l == Level::kNoise);
+    }
+    return false;
+  }
+
+  // Both sides draw, by other operators: from then on their numbers are not each other's.
+  void drawn_otherwise(Root& root) const {
+    root.kind = Root::kRandom;
+    std::size_t first_a = kNowhere, first_b = kNowhere;
+    for (const std::size_t r : root.others) {
+      if (rows_[r].a != kGap && a(r).random) first_a = std::min(first_a, r);
+      if (rows_[r].b != kGap && b(r).random) first_b = std::min(first_b, r);
+    }
+    if (first_a == kNowhere || first_b == kNowhere) return;
+    root.elsewhere = a(first_a).random_state != b(first_b).random_state;
   }
 
   struct Walk {
@@ -205,6 +313,7 @@ class Judge {
     Noise noise;
     double in = 0;        // largest relative distance of what the calls read from rows with both sides
     bool broken = false;  // NaN or Inf in one of them on one side
+    bool drawn_a = false, drawn_b = false;  // random numbers were
   };
 
   void go_through(const Run& run, const std::vector<std::size_t>& row_of, std::uint32_t call, Walk& walk) {
@@ -214,6 +323,7 @@ class Judge {
       left.pop_back();
       if (!walk.rows.insert(row_of[at]).second) continue;
       walk.noise = merge(walk.noise, noise_of(run.calls[at]));
+      if (run.calls[at].random) (&run == &a_ ? walk.drawn_a : walk.drawn_b) = true;
       for (const Tensor& input : run.calls[at].inputs) {
         if (input.source == kNone) continue;
         const std::size_t r = row_of[input.source];
@@ -231,10 +341,10 @@ class Judge {
   }
 
   void add(Root root) {
-    if (root.kind == Root::kOperators) {
+    if (!root.others.empty()) {
       // One stretch of calls is one cause, in however many places it shows.
       for (Root& known : out_.roots) {
-        if (known.kind != Root::kOperators) continue;
+        if (known.others.empty()) continue;
         if (std::none_of(root.others.begin(), root.others.end(), [&](std::size_t r) {
               return std::find(known.others.begin(), known.others.end(), r) != known.others.end();
             }))
@@ -256,11 +366,18 @@ class Judge {
   const std::vector<Pair>& pairs_;
   std::vector<std::size_t> row_of_a_, row_of_b_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, Level> inputs_told_;
+  const std::vector<Distance>* results_ = nullptr;
+  std::vector<std::vector<std::uint32_t>> readers_a_, readers_b_;
+  std::vector<std::uint32_t> others_;
+  std::vector<CameTo> came_to_;  // by row
+  std::set<std::size_t> healed_;  // rows of one side whose difference was made good
   bool meaningful_ = false;  // a root that rounding does not explain was met
   Judgement out_;
 };
 
 }  // namespace
+
+bool one_form(const Call& a, const Call& b) { return a.op == b.op && a.overload == b.overload; }
 
 const Root* Judgement::first() const {
   for (const Root& root : roots) {
@@ -282,12 +399,14 @@ std::vector<std::pair<Scalar, Scalar>> other_arguments(const Call& a, const Call
     const auto found = std::find_if(call.scalars.begin(), call.scalars.end(), [&](const Scalar& s) { return s.arg == arg; });
     return found == call.scalars.end() ? Scalar{arg, ""} : *found;
   };
+  // Of two forms of one operator each has arguments that the other knows nothing of.
+  const bool one = one_form(a, b);
   for (const Scalar& s : a.scalars) {
     const Scalar t = find(b, s.arg);
-    if (t.text != s.text) other.emplace_back(s, t);
+    if (t.text != s.text && (one || !t.text.empty())) other.emplace_back(s, t);
   }
   for (const Scalar& t : b.scalars) {
-    if (find(a, t.arg).text.empty() && !t.text.empty()) other.emplace_back(Scalar{t.arg, ""}, t);
+    if (one && find(a, t.arg).text.empty() && !t.text.empty()) other.emplace_back(Scalar{t.arg, ""}, t);
   }
   return other;
 }

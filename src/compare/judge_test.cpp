@@ -49,8 +49,8 @@ class Chain {
 Judgement judged(Run a, Run b, Pair::Tried tried = Pair::kNotTried) {
   connect(a);
   connect(b);
-  const auto rows = align(keys_of(a), keys_of(b));
   std::vector<Pair> pairs;
+  const auto rows = rows_of(a, b, &pairs);
   std::vector<Distance> results;
   fill_in(a, b, rows, pairs, results);
   for (Pair& pair : pairs) pair.tried = tried;
@@ -96,6 +96,71 @@ TEST(Judge, AnOperatorThatOneSideHasAlone) {
   EXPECT_EQ(changes.first()->kind, Root::kOperators);
   EXPECT_EQ(changes.first()->row, 1u);
   EXPECT_EQ(judged(a, Chain(1).call("aten::exp", 2).call("aten::add", 2).call("aten::sin", 3).run).first(), nullptr);
+}
+
+// x is scaled, then halved; or halved, then scaled.
+TEST(Judge, WhatIsMadeGoodIsNoDivergence) {
+  const compare::Run a = Chain(1).call("aten::exp", 2).call("aten::div", 8).call("aten::mul", 4).call("aten::sin", 3).run;
+  const compare::Run b = Chain(1).call("aten::exp", 2).call("aten::mul", 1).call("aten::div", 4).call("aten::sin", 3).run;
+  EXPECT_EQ(judged(a, b).first(), nullptr);
+  const compare::Run c = Chain(1).call("aten::exp", 2).call("aten::mul", 1).call("aten::div", 4.5).call("aten::sin", 3.5).run;
+  ASSERT_NE(judged(a, c).first(), nullptr);
+  EXPECT_EQ(judged(a, c).first()->kind, Root::kOperators);
+}
+
+TEST(Judge, NumbersThatAreDrawnByOtherOperators) {
+  compare::Run a = Chain(1).call("aten::exp", 2).call("aten::bernoulli", 8).call("aten::sin", 3).run;
+  compare::Run b = Chain(1).call("aten::exp", 2).call("aten::rand", 1).call("aten::ge", 4).call("aten::sin", 5).run;
+  a.calls[1].random = b.calls[1].random = true;
+  a.calls[1].random_state = b.calls[1].random_state = 7;
+  ASSERT_NE(judged(a, b).first(), nullptr);
+  EXPECT_EQ(judged(a, b).first()->kind, Root::kRandom);
+  EXPECT_FALSE(judged(a, b).first()->elsewhere);
+  b.calls[1].random = false;  // one side draws: it is a matter of operators
+  EXPECT_EQ(judged(a, b).first()->kind, Root::kOperators);
+}
+
+TEST(Rows, CallsInAnotherOrderAndOfOtherValuesFindTheirOwn) {
+  compare::Run a, b;
+  const auto tensor = [](std::uint32_t storage, double value) {
+    Tensor t;
+    t.element = element_of_name("float32");
+    t.shape = {4};
+    t.storage = storage;
+    t.end = 16;
+    t.health.numel = 4;
+    t.health.min = t.health.max = t.health.absmax = value;
+    t.health.sum_sq = 4 * value * value;
+    t.checksum = static_cast<std::uint64_t>(value * 1000);
+    t.has_checksum = true;
+    return t;
+  };
+  const auto add = [&](compare::Run& run, const char* op, Tensor in, Tensor out) {
+    Call c;
+    c.op = op;
+    c.inputs.push_back(in);
+    c.outputs.push_back(out);
+    run.calls.push_back(c);
+  };
+  // A: sin(x), sin(y); B: sin(y), sin(x).
+  add(a, "aten::exp", tensor(0, 1), tensor(1, 2));
+  add(a, "aten::log", tensor(0, 1), tensor(2, 3));
+  add(a, "aten::sin", tensor(1, 2), tensor(3, 5));
+  add(a, "aten::cos", tensor(2, 3), tensor(4, 7));
+  add(b, "aten::exp", tensor(0, 1), tensor(1, 2));
+  add(b, "aten::log", tensor(0, 1), tensor(2, 3));
+  add(b, "aten::cos", tensor(2, 3), tensor(4, 7));
+  add(b, "aten::sin", tensor(1, 2), tensor(3, 5));
+  connect(a);
+  connect(b);
+  std::vector<Pair> pairs;
+  const auto rows = rows_of(a, b, &pairs);
+  EXPECT_EQ(rows.size(), 4u);
+  EXPECT_EQ(pairs.size(), 4u);
+  for (const Row& row : rows) {
+    ASSERT_TRUE(row.a != kGap && row.b != kGap);
+    EXPECT_EQ(a.calls[row.a].op, b.calls[row.b].op);
+  }
 }
 
 TEST(Judge, RoundingThatGrowsIsNoDivergence) {

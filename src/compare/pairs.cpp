@@ -11,15 +11,21 @@ namespace {
 std::uint64_t mix(std::uint64_t seed, std::uint64_t value) { return base::checksum(&value, sizeof value, seed); }
 std::uint64_t mix(std::uint64_t seed, std::string_view text) { return base::checksum(text.data(), text.size(), seed); }
 
-// aten::add_ and aten::add are one operation.
-std::string_view stem(std::string_view name) {
-  while (name.size() > 1 && name.ends_with('_')) name.remove_suffix(1);
-  return name;
+// Of the largest tensor; 0: not known.
+double magnitude(const std::vector<Tensor>& tensors) {
+  double found = 0;
+  std::uint64_t largest = 0;
+  for (const Tensor& t : tensors) {
+    if (t.health.finite() <= largest) continue;
+    largest = t.health.finite();
+    found = t.health.sum_sq > 0 ? std::sqrt(t.health.sum_sq / static_cast<double>(largest)) : t.health.absmax;
+  }
+  return found;
 }
 
 Key key_of(const Call& call) {
   Key key;
-  key.name = mix(1, stem(call.op));
+  key.name = mix(1, stem_of(call.op));
   key.dtypes = key.shapes = key.memory = key.scalars = 7;
   for (const auto* side : {&call.inputs, &call.outputs}) {
     for (const Tensor& t : *side) {
@@ -28,6 +34,9 @@ Key key_of(const Call& call) {
       for (const std::int64_t size : t.shape) key.shapes = mix(key.shapes, static_cast<std::uint64_t>(size));
     }
   }
+  for (const Tensor& t : call.inputs) {
+    if (t.has_checksum && t.numel() > 1) key.reads = mix(key.reads, t.checksum);
+  }
   for (const Tensor& t : call.inputs) key.memory = mix(key.memory, t.source == kNone ? std::string_view(t.name) : "");
   for (const Scalar& s : call.scalars) key.scalars = mix(mix(key.scalars, s.arg), s.text);
   // Numbers of lines move when a line is put in; what stands on them stays.
@@ -35,12 +44,8 @@ Key key_of(const Call& call) {
   for (const Tensor& t : call.outputs) {
     if (t.has_checksum && t.numel() > 1) key.values = mix(key.values, t.checksum);
   }
-  std::uint64_t largest = 0;
-  for (const Tensor& t : call.outputs) {
-    if (t.health.finite() <= largest) continue;
-    largest = t.health.finite();
-    key.magnitude = t.health.sum_sq > 0 ? std::sqrt(t.health.sum_sq / static_cast<double>(largest)) : t.health.absmax;
-  }
+  key.magnitude = magnitude(call.outputs);
+  key.taken = magnitude(call.inputs);
   key.form = mix(mix(mix(key.name, key.dtypes), key.shapes), key.memory);
   return key;
 }
@@ -70,6 +75,11 @@ Distance by_statistics(const Tensor& a, const Tensor& b) {
 }
 
 }  // namespace
+
+std::string_view stem_of(std::string_view name) {
+  while (name.size() > 1 && name.ends_with('_')) name.remove_suffix(1);
+  return name;
+}
 
 std::vector<Key> keys_of(const Run& run) {
   std::vector<Key> keys;

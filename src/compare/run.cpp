@@ -21,7 +21,11 @@ void find_source(Run& run, const Writes& writes, Tensor& input) {
   for (std::size_t i = found->second.size(); i-- > 0 && looked < kLookBack; ++looked) {
     const Write& write = found->second[i];
     if (write.begin >= input.end || write.end <= input.begin) continue;
-    if (input.source == kNone) input.source = write.call;
+    if (input.source == kNone) {
+      input.source = write.call;
+    } else if (write.call != input.source) {
+      input.beneath.push_back(write.call);
+    }
     run.calls[write.call].outputs[write.output].used = true;
     if (write.begin <= input.begin && write.end >= input.end) return;  // nothing older shines through
   }
@@ -48,6 +52,23 @@ void connect(Run& run) {
   for (Call& call : run.calls) {
     for (Tensor& output : call.outputs) output.used = true;
   }
+}
+
+std::vector<std::vector<std::uint32_t>> readers_of(const Run& run) {
+  std::vector<std::vector<std::uint32_t>> readers(run.calls.size());
+  const auto note = [&](const Tensor& input, std::size_t reader) {
+    const auto by = [&](std::uint32_t call) {
+      if (call < readers.size() && (readers[call].empty() || readers[call].back() != reader))
+        readers[call].push_back(static_cast<std::uint32_t>(reader));
+    };
+    by(input.source);
+    for (const std::uint32_t call : input.beneath) by(call);
+  };
+  for (std::size_t i = 0; i < run.calls.size(); ++i) {
+    for (const Tensor& input : run.calls[i].inputs) note(input, i);
+  }
+  for (std::size_t i = 0; i < run.results.size(); ++i) note(run.results[i].value, run.calls.size() + i);
+  return readers;
 }
 
 std::vector<std::uint32_t> same_results(const Run& a, const Run& b) {

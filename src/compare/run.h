@@ -25,6 +25,7 @@ struct Tensor {
   std::uint32_t storage = kNone; // which memory; kNone: not known
   std::int64_t begin = 0, end = 0;  // bytes of it
   std::uint32_t source = kNone;  // of an input: the call that wrote it last; kNone: it came from outside
+  std::vector<std::uint32_t> beneath;  // of an input: earlier calls that wrote parts of it
   bool used = true;              // of an output: something reads it later
   bool unsteady = false;         // other bits when the same tape was played again
 
@@ -67,6 +68,9 @@ struct Run {
 // Finds out which call wrote what each call reads, and which outputs nobody reads, from storages and bytes.
 // Where no storage is known nothing is said. Linear but for tensors that are written in many parts.
 void connect(Run& run);
+
+// For each call those that read what it wrote; results count on from the number of calls.
+std::vector<std::vector<std::uint32_t>> readers_of(const Run& run);
 
 // For each result of A the one of B of that kind and name, or kNone.
 std::vector<std::uint32_t> same_results(const Run& a, const Run& b);

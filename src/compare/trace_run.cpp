@@ -61,6 +61,7 @@ Call call(const json& op) {
   out.line = static_cast<int>(std::min<std::uint64_t>(count(part(op, "line")), 1 << 30));
   out.module = text(part(op, "module"));
   out.fresh = part(op, "allocates") == true;
+  out.random = part(op, "random") == true;
   for (const json& t : part(op, "inputs")) out.inputs.push_back(tensor(t));
   for (const json& t : part(op, "outputs")) out.outputs.push_back(tensor(t));
   for (Tensor& t : out.outputs) t.name.clear();

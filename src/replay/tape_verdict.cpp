@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 
 namespace finitude::replay {
 namespace {
@@ -108,6 +109,28 @@ Verdict judge(const Runs& runs) {
   return any(now) ? Verdict::kPersistent : Verdict::kTransient;
 }
 
+namespace {
+
+// Which option of the command brings operators of other libraries here, by their namespaces. aten is torch's own.
+std::string how_to_have(const std::vector<std::string>& missing) {
+  std::set<std::string> not_allowed, not_here;
+  for (const std::string& name : missing) {
+    const std::string space = name.substr(0, name.find("::"));
+    if (space == name || space == "aten") continue;
+    (name.ends_with("(not registered here)") ? not_here : not_allowed).insert(space);
+  }
+  std::string text;
+  for (const std::string& space : not_allowed) {
+    text += "operators of " + space + " are called where that is allowed: --allow " + space +
+            ", and --library FILE.so or --import MODULE where torch alone does not have them\n";
+  }
+  for (const std::string& space : not_here)
+    text += "the library that registers " + space + " is loaded by --library FILE.so, a Python module by --import MODULE (finitude replay)\n";
+  return text;
+}
+
+}  // namespace
+
 Told tell(const Runs& runs, const capture::Tape& tape) {
   Told told;
   const Played& first = runs.at(0);
@@ -116,7 +139,7 @@ Told tell(const Runs& runs, const capture::Tape& tape) {
   if (verdict == Verdict::kCannot) {
     told.text += "the step calls operators that cannot be called here:";
     for (const std::string& name : first.missing) told.text += " " + name;
-    told.text += "\n";
+    told.text += "\n" + how_to_have(first.missing);
     told.code = 4;
     return told;
   }

@@ -76,7 +76,7 @@ void compare_runs(const Recording& a, const Recording& b, const Players& players
   }
   out->a = run(a, "A");
   out->b = run(b, "B");
-  out->rows = compare::align(compare::keys_of(out->a), compare::keys_of(out->b));
+  out->rows = compare::rows_of(out->a, out->b, &out->pairs);
   compare::fill_in(out->a, out->b, out->rows, out->pairs, out->results);
 }
 

@@ -102,7 +102,9 @@ class Comparison {
   void headline() {
     const std::string verdict = text(doc_, "verdict");
     if (verdict == "same") {
-      line("finitude:", {{"no difference: every call that both have came to the same bits"}}, Tone::kGood);
+      const bool other = count(at(doc_, "alignment"), "differ") != 0;  // made good before anything came of it
+      line("finitude:", {{other ? "no difference: what they compute in other ways comes to the same"
+                                : "no difference: every call that both have came to the same bits"}}, Tone::kGood);
     } else if (verdict == "noise") {
       line("finitude:", {{"no divergence: what differs is rounding noise"}}, Tone::kGood);
     } else {
@@ -113,6 +115,8 @@ class Comparison {
   static std::string sentence(const Json& d) {
     const std::string kind = text(d, "kind");
     if (kind == "argument") return "they part where the same operator gets another argument";
+    if (kind == "random" && text(d, "generator") == "same") return "they part where random numbers are drawn: by other operators";
+    if (kind == "random" && text(d, "generator") == "unknown") return "they part where random numbers are drawn";
     if (kind == "random") return "they part where random numbers are drawn: the generator stood elsewhere";
     if (kind == "operators") return "they part where one calls other operators than the other";
     if (kind == "input") {
@@ -137,6 +141,10 @@ class Comparison {
       line(label, {{where(at(d, "at")), Tone::kBad}});
       source(at(d, "at"));
       if (const Json& all = list(d, "arguments"); !all.empty()) line("", {{changed(all)}});
+      if (const Json &x = list(d, "only_a"), &y = list(d, "only_b"); !x.empty() || !y.empty())
+        line("", {{(text(d, "generator") != "elsewhere" ? "made in A by " : "drawn before in A alone: ") + calls(x)},
+                  {(text(d, "generator") != "elsewhere" ? "in B by " : "in B alone: ") + calls(y)}});
+      if (const Json& seen = at(d, "seen_at"); seen.is_object()) line("", {{"shows in what " + where(seen) + " reads"}});
     }
     line("", {{apart(at(d, "distance")) + "; rounding explains " + number_text(real(at(d, "bound")))}}, Tone::kPlain);
   }

@@ -9,6 +9,7 @@
 #include "replay/tape_calls.h"
 #include "replay/tape_compare_torch.h"
 #include "replay/tape_device_torch.h"
+#include "replay/tape_libraries_torch.h"
 #include "replay/tape_save_torch.h"
 #include "replay/tape_script_torch.h"
 #include "replay/tape_verdict.h"
@@ -52,6 +53,10 @@ class Command {
       : options_(options), out_(out), err_(err), stopped_(stopped) {}
 
   int run() {
+    if (const std::string why = replay::load_operators(options_.libraries, &options_.play.namespaces); !why.empty()) {
+      err_(why + "\n");
+      return kUnreadable;
+    }
     nlohmann::json about;
     if (const Status status = capture::read_recorded_step(options_.capsule, &about, &tape_); !status.ok()) {
       err_(options_.capsule + " " + status.why() + "\n");
@@ -180,7 +185,7 @@ class Command {
     return kDone;
   }
 
-  const ReplayOptions& options_;
+  ReplayOptions options_;
   const Say& out_;
   const Say& err_;
   StoppedCall* const stopped_;

@@ -31,6 +31,7 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
       {"--threads", [&](const std::string& v) { return number(v, &options->play.threads); }},
       {"--times", [&](const std::string& v) { return number(v, &options->times); }},
       {"--allow", [&](const std::string& v) { return options->play.namespaces.push_back(v), !v.empty(); }},
+      {"--library", [&](const std::string& v) { return options->libraries.push_back(v), !v.empty(); }},
       {"--stop-at", text(&options->stop_at)},
       {"--break", text(&options->break_at)},
       {"--save-tensors", text(&options->save_tensors)},
@@ -71,6 +72,8 @@ CAPSULE is the folder of a capsule, or the file of a tape that holds its inputs 
 
   --threads N           with so many threads; as many as there were by default
   --allow NAMESPACE     operators of this library may be called; aten always
+  --library FILE.so     load this library of operators first; those that it registers may be called too. As often as needed
+  --import MODULE       import this Python module first, likewise (finitude replay only)
   --times N             so often; every time has to come out the same
   --deterministic       with deterministic kernels only
   --dtype float32|float64|bfloat16   all floating numbers in this dtype (bfloat16: all that were float16): are the same results

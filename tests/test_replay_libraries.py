@@ -1,0 +1,139 @@
+"""Capsules of steps that call operators of the user's own library: named where they are missing, replayed where a person names the library."""
+
+import atexit
+import functools
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import pytest
+import torch
+
+import helpers
+from finitude import _native
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PLAYER = pathlib.Path(_native.__file__).parent / "finitude-replay"
+PYTHON_OPERATORS = """
+import torch
+library = torch.library.Library("pyops", "DEF")
+library.define("half(Tensor x) -> Tensor")
+library.impl("half", lambda x: torch.from_numpy(x.numpy() * 0.5), "CPU")
+"""
+
+
+@functools.lru_cache
+def library():
+    """The path of a library that registers userops::soft, compiled once in a process."""
+    compiler = os.environ.get("CXX") or shutil.which("c++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    home = pathlib.Path(torch.__file__).parent
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="finitude-operators-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    out, object_file = folder / "user operators.so", folder / "operators.o"
+    launcher = [shutil.which("ccache")] if shutil.which("ccache") else []
+    subprocess.run([*launcher, compiler, "-std=c++20", "-O0", "-fPIC", "-DNDEBUG", "-D_GLIBCXX_USE_CXX11_ABI=1", "-w", "-isystem",
+                    str(home / "include"), "-isystem", str(home / "include/torch/csrc/api/include"), "-c",
+                    str(ROOT / "tests/native/operators_of_a_user.cpp"), "-o", str(object_file)], check=True)
+    subprocess.run([compiler, "-shared", str(object_file), "-o", str(out), f"-L{home / 'lib'}", "-ltorch_cpu", "-lc10"], check=True)
+    return str(out)
+
+
+# A program of its own: what is registered here would be there in a replay, too.
+RECORD = """
+import json, sys
+import torch
+{have}
+from finitude import _native, capsule
+torch.manual_seed(1)
+weight = torch.randn(4, 4)
+_native.tape_start()
+loss = {call}.sum()
+_native.tape_stop()
+_native.tape_outcome("loss", "loss", loss)
+about = json.dumps({{"kind": "finitude capsule", "torch": torch.__version__, "step": 1}})
+why, replayed = _native.capsule_write(sys.argv[1], about, 1 << 30, False, 1 << 30, capsule._source_of)
+assert not why, why
+"""
+
+
+def record(folder, have, call):
+    script = folder / "program.py"
+    script.write_text(RECORD.format(have=have, call=call))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, str(script), str(folder / "capsule")], capture_output=True, text=True, cwd=folder, env=env, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return str(folder / "capsule")
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    return record(tmp_path_factory.mktemp("compiled"), f"torch.ops.load_library({library()!r})", "torch.ops.userops.soft(weight, 2.0)")
+
+
+def player(*words):
+    done = subprocess.run([str(PLAYER), *map(str, words)], capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_program_without_python_loads_the_library_that_is_named(compiled):
+    code, said = player("--library", library(), compiled)
+    assert code == 0 and "identical" in said, said
+    code, said = player(compiled)
+    assert code == 4 and "userops::soft (not allowed)" in said
+    assert "--allow userops" in said and "--library FILE.so" in said and "--import MODULE" in said
+    code, said = player("--allow", "userops", compiled)
+    assert code == 4 and "userops::soft (not registered here)" in said and "--library FILE.so" in said
+
+
+def test_finitude_replay_and_diff_take_it_too(compiled, tmp_path):
+    done = helpers.finitude(tmp_path, "replay", compiled, "--library", library())
+    assert done.code == 0 and "identical" in done.out, done.told()
+    done = helpers.finitude(tmp_path, "replay", compiled)
+    assert done.code == 4 and "userops::soft" in done.err and "--library" in done.err, done.told()
+    done = helpers.finitude(tmp_path, "diff", compiled, compiled, "--library", library())
+    assert done.code == 0 and "no difference" in done.out, done.told()
+    assert helpers.finitude(tmp_path, "diff", compiled, compiled).code == 4
+
+
+def test_libraries_that_cannot_be_loaded(compiled, tmp_path):
+    text = tmp_path / "text.so"
+    text.write_text("no library")
+    for path, reason in ((tmp_path / "nowhere.so", "no such file"), (text, "cannot be loaded"), (tmp_path, "no such file")):
+        code, said = player("--library", path, compiled)
+        assert code == 3 and str(path) in said and reason in said, said
+        done = helpers.finitude(tmp_path, "diff", compiled, compiled, "--library", str(path))
+        assert done.code == 3 and str(path) in done.err and reason in done.err, done.told()
+    # A bare name is a file beside the user, never one that the system finds.
+    assert player("--library", "libm.so.6", compiled)[0] == 3
+    assert player("--library", compiled)[0] == 2 and player("--import", "os", compiled)[0] == 2
+
+
+def test_what_a_capsule_says_loads_nothing(compiled, tmp_path):
+    copy = tmp_path / "capsule"
+    shutil.copytree(compiled, copy)
+    about = json.loads((copy / "capsule.json").read_text())
+    about.update(library=library(), libraries=[library()], command=["train.py", "--library", library()])
+    about.setdefault("environment", {})["LD_PRELOAD"] = library()
+    (copy / "capsule.json").write_text(json.dumps(about))
+    code, said = player("--allow", "userops", copy)
+    assert code == 4 and "not registered here" in said, said
+
+
+def test_operators_that_a_python_module_registers(tmp_path):
+    (tmp_path / "my_operators.py").write_text(PYTHON_OPERATORS)
+    path = record(tmp_path, "import my_operators", "torch.ops.pyops.half(weight).exp()")
+    done = helpers.finitude(tmp_path, "replay", path, "--import", "my_operators")
+    assert done.code == 0 and "identical" in done.out, done.told()
+    assert helpers.finitude(tmp_path, "diff", path, path, "--import=my_operators").code == 0
+    done = helpers.finitude(tmp_path, "replay", path)
+    assert done.code == 4 and "pyops::half" in done.err and "--import MODULE" in done.err, done.told()
+    (tmp_path / "broken.py").write_text("raise RuntimeError('not this one')")
+    for module, code, reason in (("broken", 3, "not this one"), ("no_such_module", 3, "no_such_module"), ("../x", 2, "name of a module")):
+        done = helpers.finitude(tmp_path, "replay", path, "--import", module)
+        assert done.code == code and reason in done.err, done.told()
