@@ -95,7 +95,8 @@ def tensors_of(value, depth=0):
 
 
 def _fetched():
-    """[(number of its loader, batch, indices of its samples or None, generators as the step had them)] of the batches that the
+    """[(number of its loader, batch, indices of its samples or None, generators as the step had them, (its iterator,
+    generators before it was fetched, if nothing was drawn since the loader was asked before; or None))] of the batches that the
     recorded step used, in order; [] where they are not all of them. And how many batches its loader was asked ahead."""
     events = _native.window_batches()
     given = [e for e in events if e[5] == "next" and e[3]]
@@ -110,7 +111,8 @@ def _fetched():
     ahead = {o: sum(1 for e in events[last + 1:] if e[0] == o and e[5] != "iter") for o in owners}
     if any(n and not any(e[0] == o and e[5] == "iter" for e in events) for o, n in ahead.items()):
         return [], max(ahead.values())
-    return [(owners.index(e[0]), e[1], e[2], events[min(at[id(e)] + ahead[e[0]], len(events) - 1)][4]) for e in used], max(ahead.values(), default=0)
+    return [(owners.index(e[0]), e[1], e[2], events[min(at[id(e)] + ahead[e[0]], len(events) - 1)][4],
+             (e[6], events[at[id(e)] - 1][4] if at[id(e)] else None)) for e in used], max(ahead.values(), default=0)
 
 
 def _given(units, parameters):
@@ -121,7 +123,7 @@ def _given(units, parameters):
         for value in (*unit.args, *unit.kwargs.values()):
             tensors = [] if isinstance(value, torch.nn.Module) else list(tensors_of(value))
             if any(_native.tape_reads(t) for t in tensors) and not any(id(t) in own for t in tensors):
-                found.append((0, value, None, unit.generators))
+                found.append((0, value, None, unit.generators, (None, None)))
                 break
     return found
 
@@ -155,7 +157,7 @@ class Begun:
         batches = []
         found, ahead = _fetched()
         found = found or _given(session.units.log if called else (), discover.parameters(optimizer))
-        for i, (loader, batch, samples, generators) in enumerate(found):
+        for i, (loader, batch, samples, generators, _) in enumerate(found):
             batches.append({
                 "loader": loader, "ahead": ahead, "samples": samples, "batch": tree(batch, f"batch.{i}", self.tensors),
                 "generators": self.tensors.add_bytes(f"generators.batch.{i}", generators.bytes()),
@@ -163,6 +165,7 @@ class Begun:
         for name, _, tensor in self.tensors.files:
             if name.startswith("batch."):
                 _native.tape_name(tensor, "batch", name[len("batch."):])  # so that it is not stored twice
+        self.sources = [(iterator, batch, samples, before) for _, batch, samples, _, (iterator, before) in found]
         # A loader that gives one sample at a time has one index.
         self.samples = [[s] if isinstance(s := b["samples"], int) else list(s) if isinstance(s, tuple) else None for b in batches]
         others = [o for o in sinks_of.watched_optimizers() if o is not optimizer]
@@ -197,11 +200,12 @@ def remember(session, optimizer):
 
 
 def take_samples():
-    """Of each batch of the step that has just been recorded: the indices of its samples, or None. Told once."""
+    """Of each batch of the step that has just been recorded: the indices of its samples, or None; and (iterator of its loader, batch,
+    indices as the sampler gave them, generators before it). Told once."""
     if _begun is None or _begun.told:
-        return []
+        return [], []
     _begun.told = True
-    return _begun.samples
+    return _begun.samples, _begun.sources
 
 
 def forget():

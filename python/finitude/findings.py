@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from . import _native, discover, hyper, intake, mend, notebook, ranks, samples, updates
+from . import _native, discover, growth, hyper, intake, mend, notebook, ranks, samples, updates
 from .report import number, safe
 
 
@@ -134,6 +134,7 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False):
     mend.add_diff(found)
     if optimizer is not None:
         hyper.tell(found, optimizer)
+        growth.tell(found, _native.ring_steps(_native.window(optimizer)["ordinal"]))
     return ranks.not_from_here(samples.told(found))
 
 

@@ -52,7 +52,7 @@ def _data_names(loop):
 
 def name_loop_line(birth):
     """Moves a data birth without an op of its own from its first reader to the `for` line that bound what was read."""
-    if birth.get("phase") != "data" or birth.get("op") or not birth.get("file"):
+    if birth.get("phase") != "data" or birth.get("op") or not birth.get("file") or birth.get("datum", {}).get("how") in ("made", "read"):
         return
     try:
         with open(birth["file"], encoding="utf-8") as f:

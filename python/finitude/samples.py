@@ -1,11 +1,12 @@
 """Which samples of the data set the guilty rows of a batch are, where the sampler told."""
 
-from . import begun
+from . import begun, datum
 
 
 def told(found):
-    """The findings with the indices of the step's batches, one list for each that it used, in order."""
-    batches = begun.take_samples()
+    """The findings with what the data set tells of a birth in the data, and with the indices of the step's batches, one list for each that it used, in order."""
+    batches, sources = begun.take_samples()
+    datum.tell(found, sources)
     if any(batches) and found.get("births"):
         found["samples"] = batches
     return found

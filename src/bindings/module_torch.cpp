@@ -228,6 +228,17 @@ py::list history(std::uint32_t ordinal) {
   return out;
 }
 
+// ring_steps(ordinal): (step, loss, gradient absmax, learning rate) of all applied steps of that optimizer that the ring still holds.
+py::list ring_steps(std::uint32_t ordinal) {
+  record::RingContents ring;
+  std::string error;
+  py::list out;
+  if (!live().ring || !live().ring->on() || !record::read_ring(live().ring->bytes(), &ring, &error)) return out;
+  for (const record::StepRecord& step : ring.records)
+    if (step.optimizer == ordinal && (step.flags & record::kStepApplied) != 0) out.append(py::make_tuple(step.step, step.loss, step.grad_absmax, step.lr));
+  return out;
+}
+
 // open_ring(path): the ring of steps in that file, or in memory where there is none. Returns why not, or "".
 std::string open_ring(const std::string& path) {
   live().ring = std::make_unique<record::RingWriter>(path);
@@ -302,6 +313,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("counters", &counters);
   m.def("add_handled", [](std::uint64_t n) { live().counters.handled_by_script += n; });
   m.def("history", &history);
+  m.def("ring_steps", &ring_steps);
   m.def("window_verdict", &window_verdict);
   m.def("open_ring", &open_ring);
   m.def("let_go_of_ring", [] { if (live().ring) live().ring->let_go(); });

@@ -170,7 +170,7 @@ void define_units(py::module_& m) {
   m.def("loss_serial", [] { return live().next_serial; });
   m.def("batches_fetched", [] { return loader_log().size(); });
   // What loaders gave since the window began: [(id of the iterator, batch, indices of its samples or None, grad mode, Generators right
-  // after, "iter" | "next" | "stop")]. The batch is None where the iterator was made or came to its end.
+  // after, "iter" | "next" | "stop", the iterator)]. The batch is None where the iterator was made or came to its end.
   m.def("window_batches", [] {
     py::list list;
     for (const LoaderEvent& e : loader_log().events()) {
@@ -178,7 +178,7 @@ void define_units(py::module_& m) {
       const auto object = [](PyObject* o) { return o == nullptr ? py::object(py::none()) : py::reinterpret_borrow<py::object>(o); };
       list.append(py::make_tuple(reinterpret_cast<std::uintptr_t>(made ? e.result : e.owner), object(made ? nullptr : e.result),
                                  object(e.indices), e.grad_mode, std::make_unique<RngState>(*e.after),
-                                 made ? "iter" : e.kind == LoaderEvent::kNext ? "next" : "stop"));
+                                 made ? "iter" : e.kind == LoaderEvent::kNext ? "next" : "stop", object(made ? e.result : e.owner)));
     }
     return list;
   });

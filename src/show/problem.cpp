@@ -52,6 +52,8 @@ const Shape kPlace{{{"op", kTextOrNull, true}, {"file", kTextOrNull}, {"line", k
     {"source", kTextOrNull}, {"module", kTextOrNull}, {"text", kTextOrNull}, {"inputs", kArray, false,
     {}, &kStatistics}}};
 const Shape kScalar{{{"arg", kTextOrNull}, {"text", kText, true}}};
+const Shape kDatum{{{"how", kText, true, "stored|made|read|unknown"}, {"text", kText, true}, {"sample", kCount}, {"field", kText},
+    {"file", kText}, {"line", kCount}, {"function", kText}, {"source", kText}}};
 const Shape kBirth{{{"phase", kText, true, "forward|backward|optimizer|data|state|communication|memory"},
     {"op", kTextOrNull, true}, {"file", kTextOrNull, true}, {"line", kCountOrNull, true},
     {"source", kTextOrNull}, {"module", kTextOrNull}, {"node", kTextOrNull},
@@ -59,13 +61,16 @@ const Shape kBirth{{{"phase", kText, true, "forward|backward|optimizer|data|stat
     {"absorbed_by", kObject | kNull, false, {}, &kPlace}, {"scalars", kArray, false, {}, &kScalar},
     {"inputs", kArray, false, {}, &kStatistics}, {"outputs", kArray, false, {}, &kStatistics},
     {"rows", kArray, false, {}, nullptr, kCount}, {"rows_of", kCount}, {"rows_in", kText, false, "batch|output"},
-    {"samples", kArray, false, {}, nullptr, kCount}}};
+    {"samples", kArray, false, {}, nullptr, kCount}, {"datum", kObject, false, {}, &kDatum}}};
+const Shape kOnset{{{"quantity", kText, true, "loss|gradient|learning-rate"}, {"step", kCount, true}, {"at_most", kBool}, {"steps", kCount, true},
+    {"from", kReal, true}, {"to", kReal, true}, {"factor_per_step", kReal, true}}};
 const Shape kExperiment{{{"name", kText, true}, {"outcome", kText, true}, {"confirms", kBool},
     {"rows", kArray, false, {}, nullptr, kCount}, {"rows_of", kCount},
     {"samples", kArray, false, {}, nullptr, kCount}}};
 const Shape kCause{{{"class", kText, true}, {"confidence", kText, true, "proven|likely|possible"},
     {"text", kText, true}, {"experiments", kArray, false, {}, &kExperiment}, {"tried_seconds", kReal},
-    {"budget_seconds", kReal}, {"out_of_time", kBool}, {"rule", kText}}};
+    {"budget_seconds", kReal}, {"out_of_time", kBool}, {"rule", kText},
+    {"onsets", kArray, false, {}, &kOnset}}};
 const Shape kFix{{{"text", kText, true}, {"verified", kBool, true}, {"outcome", kTextOrNull},
     {"tried", kTextOrNull}, {"diff", kTextOrNull}, {"file", kTextOrNull}, {"line", kCountOrNull}}};
 const Shape kSink{{{"kind", kText, true, "loss|gradient|parameter|state|buffer"},
