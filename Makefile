@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-16 clang-format 2>/dev/null))
 
-.PHONY: help setup build demo test zoo test-matrix test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-docs bench-peers gpu format clean
+.PHONY: help setup build demo test zoo test-matrix test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,10 @@ bench-lines: ## Instructions and cache lines of a watched step, counted by valgr
 	@tools/setup.sh lines
 	@tools/build.sh
 	@$(PY) -m bench.lines $(ARGS)
+
+bench-capsule: ## What a capsule costs a program that trains on; writes docs/capsule-cost.md (2 minutes, idle machine)
+	@tools/build.sh
+	@$(PY) tools/capsule_cost.py $(ARGS)
 
 bench-docs: ## Evidence in the docs: docs/selftest.md (200 injected values) and docs/causes.md (a case per cause); 15 minutes
 	@tools/build.sh

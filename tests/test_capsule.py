@@ -12,7 +12,7 @@ import pytest
 import torch  # noqa: F401  its libraries
 
 import helpers
-from finitude import _native, capsule
+from finitude import _native
 
 PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
 
@@ -245,7 +245,7 @@ def test_the_newest_are_kept(tmp_path):
         if name != "step-other":
             (folder / "capsule.json").write_text("{}")
         os.utime(folder, (1000 + i, 1000 + i))
-    capsule._retain(str(tmp_path), 2, str(tmp_path / names[0]))  # the oldest by its date is the one just written
+    _native.capsules_keep_newest(str(tmp_path), 2, str(tmp_path / names[0]))  # the oldest by its date is the one just written
     kept = sorted(p.name for p in tmp_path.iterdir())
     assert kept == ["notes", names[0], names[3], names[4], "step-000009.partial-12345678", "step-other"]
 

@@ -2,7 +2,7 @@
 
 import torch  # noqa: F401  the engine's libraries must be loaded first
 
-from . import _cold, _native, child, config, install, notebook
+from . import _cold, _native, capsule, child, config, install, notebook
 from .session import Session
 
 
@@ -15,10 +15,12 @@ class Watch:
     @property
     def alarms(self):
         """The alarms so far, as in the report JSON."""
+        capsule.settle(self._session)
         return list(self._session.report.alarms)
 
     def report(self):
         """The report so far, as a dictionary (docs/report.schema.json)."""
+        capsule.settle(self._session)
         return self._session.report.document()
 
     def _repr_html_(self):

@@ -229,7 +229,7 @@ class ByHand:
         alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = "persistent", "closure", True
         alarm["rerun_text"] = "the closure was called again; the loss came out with the same bits" + written_twice(twice)
         if capsule.wanted(self.session):
-            alarm["capsule"] = capsule.write(self.session, alarm)
+            alarm["capsule"] = capsule.write(self.session, alarm, beside=True)
         return True
 
     def explained(self, roots):

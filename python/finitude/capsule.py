@@ -7,7 +7,8 @@ import json
 import linecache
 import os
 import platform
-import shutil
+import sys
+import time
 
 import torch
 
@@ -16,6 +17,9 @@ from .capsule_alarm import without_sources
 from .report import safe
 
 REPLAY_BELOW = 16 << 20  # bytes of inputs: a replay to check the capsule takes no longer than a step of such a size
+HURRIED_SECONDS = 5         # that a program which was told to end waits for what is being written
+GOES_ON = ("skip", "warn", "rollback")  # policies under which the program trains on after an alarm
+PLAYER = os.path.join(os.path.dirname(_native.__file__), "finitude-replay")
 FINE = ("identical", "not tried", "nothing to compare", "operators of other libraries")  # how a replay comes out that nobody need hear of
 # Of the environment only what changes what is computed.
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "MKL_CBWR", "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA",
@@ -94,34 +98,101 @@ def folder_for(session, alarm):
         name += f"-optimizer-{ordinal}"
     path = os.path.join(directory, name)
     for again in range(2, 100):
-        if not os.path.exists(path):
+        if not os.path.exists(path) and path not in session.capsules:
             break
         path = os.path.join(directory, f"{name}-{again}")
     return path
 
 
-def write(session, alarm, folder=None):
-    """Writes what was recorded. The path, or None, with the reason in the report's list of what was not watched."""
+def write(session, alarm, folder=None, beside=False):
+    """Writes what was recorded. The path, or None, with the reason in the report's list of what was not watched. beside: the program
+    goes on meanwhile, where its policy is that; the alarm says that it is pending until `settle` or `finish` know what came of it."""
+    settle(session)
     folder = folder or folder_for(session, alarm)
     start = begun.forget()
     if folder is None:
         _native.tape_clear()
         return None
     about = _about(session, alarm)
+    held = []
     if start is not None and not session.config.redact:
         about["start"] = start.document
+        held = start.tensors.files
         if any(start.samples):
             about["samples"] = start.samples
     text = json.dumps(about, allow_nan=False)
-    why, replayed = _native.capsule_write(folder, text, limit(session), bool(session.config.redact), REPLAY_BELOW, _source_of,
-                                   start.tensors.files if start is not None and not session.config.redact else [])
-    if not why and not replayed.startswith(FINE):
-        session.not_watched(f"all of step {alarm['step']}: its capsule comes out otherwise when it is replayed ({replayed})")
+    what = folder, text, limit(session), bool(session.config.redact), REPLAY_BELOW, _source_of, held
+    runs = os.path.dirname(session.report.planned_directory()) if session.target is None else ""
+    if beside and session.config.on_alarm in GOES_ON:
+        why = _native.capsule_write_beside(*what, PLAYER if os.access(PLAYER, os.X_OK) else "", runs, session.config.capsules)
+        if not why:
+            session.capsules[folder] = alarm
+            alarm["capsule_pending"] = True
+            return folder
+        _tell(session, alarm, why)
+        return None
+    why, replayed = _native.capsule_write(*what)
+    _tell(session, alarm, why, replayed)
+    if why:
+        return None
+    _native.capsules_keep_newest(os.path.dirname(folder), session.config.capsules, folder)
+    _native.capsules_remove_left_behind(runs)
+    return folder
+
+
+def _tell(session, alarm, why, replayed=""):
     if why:
         session.not_watched(f"a capsule of step {alarm['step']}: {why} (--capsule-max {session.config.capsule_max})")
-        return None
-    _retain(os.path.dirname(folder), session.config.capsules, folder)
-    return folder
+    elif not replayed.startswith(FINE):
+        session.not_watched(f"all of step {alarm['step']}: its capsule comes out otherwise when it is replayed ({replayed})")
+
+
+def settle(session):
+    """What has come of the capsules that were written beside the program."""
+    for done in _native.capsules_done() if session.capsules else ():
+        alarm = session.capsules.pop(done["folder"], None)
+        if alarm is None:
+            continue
+        del alarm["capsule_pending"]
+        why = f"its folder {done['why_not']}" if done["why_not"] else ""
+        _tell(session, alarm, why, done["replayed"])
+        if why:  # it was said that it was being written
+            alarm["capsule"] = None
+            _say(f"finitude: step {alarm['step']} leaves no capsule: {why}\n")
+
+
+def finish(session, hurried=False):
+    """The program ends: waits for the capsules that are being written. hurried: somebody ended it, and waits for that."""
+    if not session.capsules:
+        return
+    began, told = time.monotonic(), False
+    try:
+        while not _native.capsules_wait(0.05):
+            waited = time.monotonic() - began
+            if hurried and waited > HURRIED_SECONDS:
+                break
+            if waited > 0.5 and not told:
+                told = True
+                steps = ", ".join(str(alarm["step"]) for alarm in session.capsules.values())
+                _say(f"finitude: finishing the capsule of step {steps}" +
+                     (f", for at most {HURRIED_SECONDS} s\n" if hurried else " (Ctrl-C leaves it out)\n"))
+    except KeyboardInterrupt:
+        pass
+    if not _native.capsules_wait(0):
+        _native.capsules_give_up()
+        _native.capsules_wait(1.0)
+    settle(session)
+    for alarm in session.capsules.values():  # of a disk that does not answer
+        del alarm["capsule_pending"]
+        alarm["capsule"] = None
+        _tell(session, alarm, "it was not written when the program ended")
+    session.capsules.clear()
+
+
+def _say(text):
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def arrived(session, alarm, folder):
@@ -201,15 +272,3 @@ def _user():
         return getpass.getuser()
     except (KeyError, OSError):
         return None
-
-
-def _retain(directory, count, newest):
-    """Of the capsules of this run the newest stay; never is the one removed that was just written."""
-    found = []
-    for entry in os.scandir(directory):
-        if entry.name.startswith("step-") and entry.is_dir(follow_symlinks=False) and ".partial-" not in entry.name \
-                and os.path.isfile(os.path.join(entry.path, "capsule.json")):
-            found.append((entry.stat().st_mtime_ns, entry.path))
-    for _, path in sorted(found, reverse=True)[count:]:
-        if os.path.abspath(path) != os.path.abspath(newest):
-            shutil.rmtree(path, ignore_errors=True)

@@ -11,6 +11,7 @@ import builtins
 import fcntl
 import io
 import os
+import re
 import shutil
 import stat
 import sys
@@ -23,6 +24,8 @@ from ._places import is_library
 from .quiet import HELD, is_over
 
 MAX_BYTES = 64 << 20  # of a file that is opened to be added to: its content is copied
+
+OF_CAPSULES = re.compile(r"/step-\d+[^/]*\.partial-[0-9a-f]+-\d+-\d+-\d+/[^/]+$")  # that are being written
 
 # Loggers whose points go to another thread or process: (module, class, methods). Held for the thread that trains.
 LOGGERS = [
@@ -84,14 +87,15 @@ def _others_run_user_code():
 
 
 def _states():
-    """{(descriptor, its file): size and time} of the ordinary files that are open for writing. A database is as long as before."""
+    """{(descriptor, its file): size and time} of the ordinary files that are open for writing. A database is as long as before. Of
+    none that we write ourselves beside the program."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
             fd = int(name)
             if fd > 2 and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
                 what = os.fstat(fd)
-                if stat.S_ISREG(what.st_mode):
+                if stat.S_ISREG(what.st_mode) and not OF_CAPSULES.search(os.readlink(f"/proc/self/fd/{fd}")):
                     found[fd, what.st_dev, what.st_ino] = what.st_size, what.st_mtime_ns
         except OSError:
             continue

@@ -64,6 +64,15 @@ def _is_report(document):
         isinstance(document.get("outcome"), str) and all(isinstance(document.get(key), list) for key in ("alarms", "advisories"))
 
 
+def _settled(document):
+    """Of a process that ended while it wrote a capsule: the report knows it where it came to be."""
+    for alarm in document["alarms"]:
+        if isinstance(alarm, dict) and alarm.pop("capsule_pending", False) and \
+                not os.path.isfile(os.path.join(str(alarm.get("capsule")), "capsule.json")):
+            alarm["capsule"] = None
+    return document
+
+
 def members(directory):
     """The processes of the run that trained, ranks first and in order."""
     try:
@@ -79,6 +88,7 @@ def members(directory):
         document = _read(os.path.join(path, "report.json"))
         if document is not None and not _is_report(document):
             document = None
+        document = document and _settled(document)
         unwatched = _read(os.path.join(path, "unwatched.json")) or {}
         steps = 0 if document else _steps_in_ring(os.path.join(path, "steps.ring"))
         if steps and not unwatched:

@@ -168,6 +168,7 @@ def _on_sigterm(session):
     """SIGTERM ends a program without unwinding; the report is written first, then it dies of the signal as it would have."""
 
     def handler(signum, frame):
+        session.hurried = True
         session.end()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)

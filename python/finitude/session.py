@@ -29,6 +29,8 @@ class Session:
         self.second_runs = _native.SecondRuns(config.on_alarm)
         self.scaler_skips = _native.ScalerSkips()
         self.recorded = False         # a second run is on the tape: its capsule is yet to be written
+        self.capsules = {}            # folder -> the alarm of a capsule that is being written beside the program
+        self.hurried = False          # somebody ended the program, and waits for that
         self.pending = None           # the alarm that the second run under way is to explain
         self.taped = False            # the operators of each step are recorded
         self.vote = None              # of the ranks that have just run a step again together
@@ -308,7 +310,7 @@ class Session:
             self.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
             return None
         if recorded:
-            alarm["capsule"] = capsule.write(self, alarm)
+            alarm["capsule"] = capsule.write(self, alarm, beside=True)
         alarm.pop("optimizer_ordinal", None)
         self.told.point_back(ordinal, alarm)
         self.told.tell(optimizer, alarm)
@@ -373,6 +375,7 @@ class Session:
         if self.target is not None:
             self.target.program_ended(self, error)
             return
+        self.hurried = isinstance(error, KeyboardInterrupt)
         if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():
             return
         explained = recall.explained(self, error)
@@ -432,6 +435,7 @@ class Session:
         unwatched.at_end(self)
         if self.config.level == "trace" and self.report.trace_ops is None and self.config.report:
             self.report.trace_ops = findings.last_ops()
+        capsule.finish(self, self.hurried)
         if self.member and not self.report.worth_writing():
             return
         written = self.report.write()

@@ -15,7 +15,6 @@
 #include "capture/tape_file.h"
 #include "cli/replay/replay_command_torch.h"
 #include "observe/tape_recorder_torch.h"
-#include "replay/keep_tape_torch.h"
 #include "replay/tape_player.h"
 
 namespace finitude::bindings {
@@ -27,11 +26,6 @@ namespace py = pybind11;
 std::optional<capture::Tape>& linked() {
   static auto* const tape = new std::optional<capture::Tape>();
   return *tape;
-}
-
-capture::Tape take_tape() {
-  std::optional<capture::Tape> tape = std::exchange(linked(), std::nullopt);
-  return tape ? *std::move(tape) : capture::link(observe::TapeRecorder::get().take());
 }
 
 capture::Tape parsed(const std::string& bytes) {
@@ -81,60 +75,6 @@ py::dict tensors_dict(const std::vector<replay::NamedTensor>& tensors) {
   return d;
 }
 
-// line_of(file, line) gives the text of a line, for which it has the GIL; None: none is told.
-replay::LineText line_text(const py::object& line_of) {
-  if (line_of.is_none()) return nullptr;
-  return [&line_of](const std::string& file, std::uint32_t line) {
-    const py::gil_scoped_acquire gil;
-    return line_of(file, line).cast<std::string>();
-  };
-}
-
-// What was there before the step, and what no operator wrote: [(kind, name, bytes)].
-py::list inputs_of(const capture::Tape& tape) {
-  py::list list;
-  for (const auto& storage : tape.storages) {
-    if (storage.origin == capture::Storage::kInput) list.append(py::make_tuple(storage.kind, storage.name, py::bytes(storage.bytes)));
-  }
-  for (const auto& entry : tape.entries) {
-    if (entry.kind == capture::Entry::kFill) list.append(py::make_tuple("filled", "", py::bytes(entry.bytes)));
-  }
-  return list;
-}
-
-// [(name, word of safetensors for its dtype, tensor, contiguous and on the CPU)] -> tensors of a file; they point into those.
-std::vector<capture::NamedTensor> start_tensors(const py::list& list) {
-  std::vector<capture::NamedTensor> tensors;
-  for (const py::handle& item : list) {
-    const auto entry = item.cast<py::tuple>();
-    if (!THPVariable_Check(entry[2].ptr())) throw py::type_error("not a tensor");
-    const at::Tensor& t = THPVariable_Unpack(entry[2].ptr());
-    if (!t.device().is_cpu() || !t.is_contiguous()) throw py::value_error("not contiguous on the CPU");
-    tensors.push_back({entry[0].cast<std::string>(), entry[1].cast<std::string>(), t.sizes().vec(),
-                       {static_cast<const char*>(t.const_data_ptr()), t.nbytes()}});
-  }
-  return tensors;
-}
-
-// The tape in hand as a capsule. Ends the recording. start: see start_tensors. (why not, how a replay came out).
-py::tuple capsule_write(const std::string& folder, const std::string& about_text, std::uint64_t max_bytes,
-                        bool redact, std::uint64_t replay_below, const py::object& line_of, const py::list& start) {
-  std::vector<capture::NamedTensor> held = start_tensors(start);
-  nlohmann::json about = nlohmann::json::parse(about_text, nullptr, false);
-  if (!about.is_object()) throw py::value_error("not a JSON object");
-  replay::Kept kept;
-  {
-    const replay::LineText text = line_text(line_of);
-    const py::gil_scoped_release release;
-    try {
-      kept = replay::keep_tape(take_tape(), folder, std::move(about), {max_bytes, redact}, replay_below, text, std::move(held));
-    } catch (const std::exception& e) {
-      kept.why_not = e.what();
-    }
-  }
-  return py::make_tuple(kept.why_not, kept.replayed);
-}
-
 // The command `finitude replay` with these words: (exit code, stdout, stderr, what --stop-at or --break came to: None or the
 // inputs and the outputs of that call).
 py::tuple replay_command(const std::vector<std::string>& words) {
@@ -158,6 +98,30 @@ py::tuple replay_command(const std::vector<std::string>& words) {
 
 }  // namespace
 
+capture::Tape take_tape() {
+  std::optional<capture::Tape> tape = std::exchange(linked(), std::nullopt);
+  return tape ? *std::move(tape) : capture::link(observe::TapeRecorder::get().take());
+}
+
+replay::LineText line_text(const py::object& line_of) {
+  if (line_of.is_none()) return nullptr;
+  return [&line_of](const std::string& file, std::uint32_t line) {
+    const py::gil_scoped_acquire gil;
+    return line_of(file, line).cast<std::string>();
+  };
+}
+
+py::list inputs_of(const capture::Tape& tape) {
+  py::list list;
+  for (const auto& storage : tape.storages) {
+    if (storage.origin == capture::Storage::kInput) list.append(py::make_tuple(storage.kind, storage.name, py::bytes(storage.bytes)));
+  }
+  for (const auto& entry : tape.entries) {
+    if (entry.kind == capture::Entry::kFill) list.append(py::make_tuple("filled", "", py::bytes(entry.bytes)));
+  }
+  return list;
+}
+
 capture::Tape* recorded_tape() {
   auto& recorder = observe::TapeRecorder::get();
   if (recorder.on() || !recorder.has_any()) return nullptr;
@@ -171,6 +135,7 @@ capture::Tape* put_tape_in_hand(capture::Tape tape) {
 }
 
 void define_tape(py::module_& m) {
+  define_capsules(m);
   using observe::TapeRecorder;
   m.def(
       "tape_start",
@@ -251,19 +216,6 @@ void define_tape(py::module_& m) {
     return TapeRecorder::get().reads(*local.unsafeGetTensorImpl());
   });
   m.def("tape_inputs", [](const std::string& bytes) { return inputs_of(parsed(bytes)); });
-  m.def("capsule_write", &capsule_write, py::arg("folder"), py::arg("about"), py::arg("max_bytes"), py::arg("redact"),
-        py::arg("replay_below"), py::arg("line_of"), py::arg("start") = py::list());
-  // (why not, capsule.json, {name: bytes of the tensor}, inputs of its tape as tape_inputs has them)
-  m.def("capsule_read", [](const std::string& folder) -> py::tuple {
-    nlohmann::json about;
-    capture::Tape tape;
-    capture::TensorBytes start;
-    const Status status = capture::read_capsule(folder, &about, &tape, &start);
-    py::dict tensors;
-    if (!status.ok()) return py::make_tuple(status.why(), "", tensors, py::list());
-    for (const auto& [name, content] : start) tensors[py::str(name)] = py::bytes(content);
-    return py::make_tuple("", about.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), tensors, inputs_of(tape));
-  });
   m.def("replay_command", &replay_command);
   m.def("tape_about", [](const std::string& bytes) {
     const capture::Tape tape = parsed(bytes);

@@ -1,12 +1,8 @@
 #include "capture/capsule.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <numeric>
@@ -14,6 +10,8 @@
 
 #include "base/checksum.h"
 #include "base/file.h"
+#include "capture/capsule_folder_posix.h"
+#include "capture/checked_file_posix.h"
 #include "capture/redact.h"
 #include "capture/tape_file.h"
 
@@ -28,7 +26,6 @@ constexpr const char* kTensorFile = "tensors.safetensors";
 constexpr const char* kStartFile = "start.safetensors";
 constexpr const char* kAboutFile = "capsule.json";
 constexpr std::size_t kInline = 64;  // bytes of an unnamed input that stay in the tape
-constexpr std::size_t kPiece = std::size_t{1} << 18;  // bytes that are written, read or added up at once
 constexpr std::uint64_t kMaxAbout = std::uint64_t{256} << 20, kMaxFile = std::uint64_t{1} << 40;
 
 std::string hex(std::uint64_t number) {
@@ -73,6 +70,11 @@ std::map<StorageId, Form> forms_of(const Tape& tape) {
   return forms;
 }
 
+// Its content is here, and goes into a file of its own.
+bool is_held(const Storage& storage) {
+  return storage.origin == Storage::kInput && storage.bytes.size() == storage.size_bytes && !storage.bytes.empty();
+}
+
 // Moves the content of inputs out of the tape, under keys that people can read.
 std::vector<NamedTensor> take_tensors(Tape& tape, std::vector<std::string>& contents) {
   const auto forms = forms_of(tape);
@@ -81,9 +83,7 @@ std::vector<NamedTensor> take_tensors(Tape& tape, std::vector<std::string>& cont
   contents.reserve(tape.storages.size());
   for (StorageId id = 0; id < tape.storages.size(); ++id) {
     Storage& storage = tape.storages[id];
-    if (storage.origin != Storage::kInput || storage.bytes.size() != storage.size_bytes ||
-        storage.bytes.empty())
-      continue;
+    if (!is_held(storage)) continue;
     if (storage.name.empty() && storage.bytes.size() <= kInline) continue;
     std::string key =
         storage.name.empty() ? "input." + std::to_string(id) : storage.kind + "." + storage.name;
@@ -100,58 +100,40 @@ std::vector<NamedTensor> take_tensors(Tape& tape, std::vector<std::string>& cont
   return tensors;
 }
 
-// What a file holds, in pieces. Their sum is taken while they go out.
-Status write_file(const fs::path& path, const std::vector<std::string_view>& parts, json* entry) {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  base::Checksum sum;
-  std::uint64_t size = 0;
-  for (const std::string_view part : parts) {
-    for (std::size_t at = 0; at < part.size(); at += kPiece) {  // still in the cache when it is written
-      const std::string_view piece = part.substr(at, kPiece);
-      sum.add(piece.data(), piece.size());
-      file.write(piece.data(), static_cast<std::streamsize>(piece.size()));
-    }
-    size += part.size();
-  }
-  file.close();
-  if (!file)
-    return Status("cannot be written" + (errno != 0 ? std::string(": ") + std::strerror(errno) : std::string()));
-  *entry = {{"bytes", size}, {"checksum", hex(sum.sum())}};
-  return {};
+Status write_part(const fs::path& path, const std::vector<std::string_view>& parts, const CapsuleHooks& hooks, json* entry,
+                  CapsuleTimes* times) {
+  CheckedFile file;
+  Status status = write_checked(path.string(), parts, hooks.cancelled, &file);
+  *entry = {{"bytes", file.bytes}, {"checksum", hex(file.checksum)}};
+  times->write += file.write_seconds;
+  times->check += file.check_seconds;
+  times->bytes += file.bytes;
+  return status;
 }
 
-Status write_tensors(const fs::path& path, const std::vector<NamedTensor>& tensors, json* entry) {
+Status write_tensors(const fs::path& path, const std::vector<NamedTensor>& tensors, const CapsuleHooks& hooks, json* entry,
+                     CapsuleTimes* times) {
   const std::string header = safetensors_header(tensors);
   std::vector<std::string_view> parts{header};
   for (const NamedTensor& tensor : tensors) parts.push_back(tensor.bytes);
-  return write_file(path, parts, entry);
+  return write_part(path, parts, hooks, entry, times);
 }
 
-// Whether the file has come out as it was meant, without holding it in memory.
-Status verify_file(const fs::path& path, const json& entry) {
-  std::ifstream file(path, std::ios::binary);
-  std::string piece(kPiece, '\0');
-  base::Checksum sum;
-  std::uint64_t size = 0;
-  while (file) {
-    file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
-    const auto got = static_cast<std::size_t>(file.gcount());
-    sum.add(piece.data(), got);
-    size += got;
-  }
-  return size == entry["bytes"].get<std::uint64_t>() && hex(sum.sum()) == entry["checksum"].get<std::string>()
-             ? Status()
-             : Status("cannot be written: what was read back is something else");
+Status write_about(const fs::path& path, const json& about, const CapsuleHooks& hooks, CapsuleTimes* times) {
+  json unused;
+  const std::string text = about.dump(1, ' ', true, json::error_handler_t::replace) + "\n";
+  return write_part(path, {text}, hooks, &unused, times);
 }
 
 // What of `start` is not among the inputs of the tape. An input of another size holds a part only.
-std::vector<NamedTensor> not_on_tape(const std::vector<NamedTensor>& start, const std::vector<NamedTensor>& tensors) {
-  std::map<std::string_view, std::size_t> sizes;
-  for (const NamedTensor& tensor : tensors) sizes[tensor.name] = tensor.bytes.size();
-  std::vector<NamedTensor> rest;
+std::vector<NamedTensor> not_on_tape(std::vector<NamedTensor> start, const Tape& tape) {
+  std::map<std::string, std::size_t> sizes;  // of two of one name the first has it in the file
+  for (const Storage& storage : tape.storages) {
+    if (is_held(storage) && !storage.name.empty()) sizes.try_emplace(storage.kind + "." + storage.name, storage.size_bytes);
+  }
   std::set<std::string_view> names;
-  for (const NamedTensor& tensor : start) {
+  std::vector<NamedTensor> rest;
+  for (NamedTensor& tensor : start) {
     const auto found = sizes.find(tensor.name);
     if (found != sizes.end() && found->second == tensor.bytes.size()) continue;
     if (names.insert(tensor.name).second) rest.push_back(tensor);
@@ -159,34 +141,37 @@ std::vector<NamedTensor> not_on_tape(const std::vector<NamedTensor>& start, cons
   return rest;
 }
 
-Status write_parts(const fs::path& at, Tape tape, json about, const CapsuleOptions& options,
-                   const std::vector<NamedTensor>& start) {
+Status write_parts(const fs::path& at, CapsuleDraft draft, const CapsuleHooks& hooks, CapsuleTimes* times) {
+  json& about = draft.about;
   json statistics = json::object();
-  if (options.redact) statistics = redact(tape);
+  if (draft.redact) statistics = redact(draft.tape);
   std::vector<std::string> contents;
-  const std::vector<NamedTensor> tensors = take_tensors(tape, contents);
+  const std::vector<NamedTensor> tensors = take_tensors(draft.tape, contents);
   json files = json::object();
-  if (const auto rest = not_on_tape(start, tensors); !rest.empty()) {
-    if (Status status = write_tensors(at / kStartFile, rest, &files[kStartFile]); !status.ok()) return status;
+  if (!draft.start.empty()) {
+    if (Status status = write_tensors(at / kStartFile, draft.start, hooks, &files[kStartFile], times); !status.ok()) return status;
   }
   if (!tensors.empty()) {
-    if (Status status = write_tensors(at / kTensorFile, tensors, &files[kTensorFile]); !status.ok()) return status;
+    if (Status status = write_tensors(at / kTensorFile, tensors, hooks, &files[kTensorFile], times); !status.ok()) return status;
   }
-  const std::string bytes = write_tape(tape);
+  const std::string bytes = write_tape(draft.tape);
   Tape understood;
   if (Status status = read_tape(bytes, &understood); !status.ok()) return Status("cannot be written: its tape " + status.why());
-  if (Status status = write_file(at / kTapeFile, {bytes}, &files[kTapeFile]); !status.ok()) return status;
+  if (Status status = write_part(at / kTapeFile, {bytes}, hooks, &files[kTapeFile], times); !status.ok()) return status;
   about["schema"] = kCapsuleSchema;
-  about["redacted"] = options.redact;
+  about["redacted"] = draft.redact;
   about["files"] = files;
-  if (options.redact) about["tensors"] = statistics;
-  for (const auto& [name, entry] : files.items()) {
-    if (Status status = verify_file(at / name, entry); !status.ok()) return status;
-  }
-  json entry;
-  const std::string text = about.dump(1, ' ', true, json::error_handler_t::replace) + "\n";
-  if (Status status = write_file(at / kAboutFile, {text}, &entry); !status.ok()) return status;
-  return verify_file(at / kAboutFile, entry);
+  if (draft.redact) about["tensors"] = statistics;
+  if (Status status = write_about(at / kAboutFile, about, hooks, times); !status.ok() || !hooks.tried) return status;
+  // What is in memory is needed no more.
+  draft.tape = {};
+  draft.start.clear();
+  draft.copied.clear();
+  contents.clear();
+  about["replay"] = hooks.tried(at.string());
+  std::error_code error;
+  fs::remove(at / kAboutFile, error);
+  return write_about(at / kAboutFile, about, {}, times);  // whoever gives up now gave up the replay
 }
 
 Status read_part(const FileSource& source, const json& files, const char* name, std::string* bytes) {
@@ -226,8 +211,13 @@ std::uint64_t capsule_bytes(const Tape& tape) {
   return sum;
 }
 
-Status write_capsule(const std::string& folder, Tape tape, json about, const CapsuleOptions& options,
-                     std::vector<NamedTensor> start) {
+std::uint64_t CapsuleDraft::bytes() const {
+  std::uint64_t sum = capsule_bytes(tape);
+  for (const std::string& copy : copied) sum += copy.size();
+  return sum;
+}
+
+Status draft_capsule(Tape tape, json about, const CapsuleOptions& options, std::vector<NamedTensor> start, CapsuleDraft* draft) {
   std::uint64_t size = capsule_bytes(tape);
   if (!options.redact && size > options.max_bytes)
     return Status("would take " + std::to_string((size >> 20) + 1) + " MB");
@@ -236,22 +226,30 @@ Status write_capsule(const std::string& folder, Tape tape, json about, const Cap
     start.clear();
     about.erase("start");
   }
-  static std::atomic<unsigned> count = 0;
+  draft->start = not_on_tape(std::move(start), tape);
+  draft->tape = std::move(tape);
+  draft->about = std::move(about);
+  draft->redact = options.redact;
+  return {};
+}
+
+void CapsuleDraft::let_go_of_start() {
+  copied.clear();
+  copied.reserve(start.size());  // short ones lie in the vector itself
+  for (NamedTensor& tensor : start) tensor.bytes = copied.emplace_back(tensor.bytes);
+}
+
+Status write_capsule(const std::string& folder, CapsuleDraft draft, const CapsuleHooks& hooks, CapsuleTimes* times) {
+  CapsuleTimes unused;
+  if (times == nullptr) times = &unused;
+  // Next to it, so that giving it its name is one step. Two processes cannot take the same: the folder itself is the lock.
+  std::string temporary;
+  if (Status status = make_partial(folder, &temporary); !status.ok()) return status;
   const fs::path final_path(folder);
-  // Next to it, so that giving it its name is one step. Two processes cannot take the same: the folder itself
-  // is the lock.
-  fs::path temporary = final_path;
   std::error_code error;
-  for (int tries = 0;; ++tries) {
-    temporary = final_path.string() + ".partial-" +
-                hex(base::checksum(&temporary, sizeof temporary, count++)).substr(0, 8);
-    if (fs::create_directory(temporary, error)) break;
-    if (error || tries > 16)
-      return Status("cannot be made" + (error ? ": " + error.message() : std::string()));
-  }
   Status status;
   try {
-    status = write_parts(temporary, std::move(tape), std::move(about), options, start);
+    status = write_parts(temporary, std::move(draft), hooks, times);
   } catch (const std::exception& e) {
     status = Status(std::string("cannot be written: ") + e.what());
   }
@@ -262,6 +260,12 @@ Status write_capsule(const std::string& folder, Tape tape, json about, const Cap
   }
   if (!status.ok()) fs::remove_all(temporary, error);
   return status;
+}
+
+Status write_capsule(const std::string& folder, Tape tape, json about, const CapsuleOptions& options, std::vector<NamedTensor> start) {
+  CapsuleDraft draft;
+  const Status status = draft_capsule(std::move(tape), std::move(about), options, std::move(start), &draft);
+  return status.ok() ? write_capsule(folder, std::move(draft)) : status;
 }
 
 Status read_capsule(const std::string& folder, json* about, Tape* tape, TensorBytes* start) {

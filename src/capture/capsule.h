@@ -4,6 +4,7 @@
 // docs/format/capsule.md.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -26,11 +27,42 @@ struct CapsuleOptions {
 // What the files of a capsule would take, roughly.
 std::uint64_t capsule_bytes(const Tape& tape);
 
-// Writes the folder under another name, reads its files back, holds their checksums against what was to be written, and gives it its
-// name: a folder of that name is whole. `about` becomes capsule.json, with "schema", "files" and "tensors" added. Fails where the folder
-// is there already; then, as in every other failure, nothing of what was written stays.
-// start: what the step's program held when it began, beyond what the step reads; a tensor whose name and size
-// are those of an input of the tape is not written twice. Left out where the capsule would grow too large by it.
+// What is to be written.
+struct CapsuleDraft {
+  Tape tape;
+  nlohmann::json about;
+  bool redact = false;
+  std::vector<NamedTensor> start;   // what is not among the inputs of the tape
+  std::vector<std::string> copied;  // their bytes, once they are let go of
+
+  CapsuleDraft() = default;
+  CapsuleDraft(CapsuleDraft&&) = default;
+  CapsuleDraft& operator=(CapsuleDraft&&) = default;
+  // Copies what `start` points to: from here on nothing that the program goes on to write is read.
+  void let_go_of_start();
+  std::uint64_t bytes() const;  // that it holds
+};
+
+// `about` becomes capsule.json, with "schema", "files" and "tensors" added. start: what the step's program held when it began, beyond
+// what the step reads; a tensor whose name and size are those of an input of the tape is not written twice. Left out where the capsule
+// would grow too large by it. Fails where the capsule is too large without. Copies no tensor.
+Status draft_capsule(Tape tape, nlohmann::json about, const CapsuleOptions& options, std::vector<NamedTensor> start, CapsuleDraft* draft);
+
+struct CapsuleHooks {
+  // What becomes "replay" in capsule.json, told of the folder, which lacks nothing but that and its name; none: that stays what it was.
+  std::function<std::string(const std::string& folder)> tried;
+  const std::atomic<bool>* cancelled = nullptr;  // ends it early
+};
+
+struct CapsuleTimes {  // of all its files
+  std::uint64_t bytes = 0;
+  double write = 0, check = 0;  // seconds: handing them to the system; reading them back beyond that
+};
+
+// Writes the folder under another name, reads its files back while they are written, holds them against what was to be written, and
+// gives it its name: a folder of that name is whole. Fails where the folder is there already; then, as in every other failure, nothing
+// of what was written stays. Any thread.
+Status write_capsule(const std::string& folder, CapsuleDraft draft, const CapsuleHooks& hooks = {}, CapsuleTimes* times = nullptr);
 Status write_capsule(const std::string& folder, Tape tape, nlohmann::json about,
                      const CapsuleOptions& options, std::vector<NamedTensor> start = {});
 

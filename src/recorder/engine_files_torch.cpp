@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "capture/capsule_folder_posix.h"
 #include "recorder/engine_torch.h"
 #include "show/show.h"
 
@@ -35,7 +36,8 @@ void Engine::write_capsule(Watched& watched, json& alarm, SecondRun& run) {
     return;
   }
   alarm["capsule"] = path;
-  keep_newest(folder_, options_.capsules, path);
+  capture::keep_newest(folder_, options_.capsules, path);
+  capture::remove_left_behind(options_.runs);
 }
 
 Status Engine::write_reports() {

@@ -77,19 +77,4 @@ Status write_file(const std::string& path, std::string_view bytes) {
   return error ? Status("cannot write " + path + ": " + error.message()) : Status();
 }
 
-void keep_newest(const std::string& folder, std::uint32_t count, const std::string& newest) noexcept try {
-  std::vector<std::pair<fs::file_time_type, fs::path>> found;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with("step-") || name.find(".partial-") != std::string::npos || entry.is_symlink()) continue;
-    if (fs::is_regular_file(entry.path() / "capsule.json")) found.emplace_back(entry.last_write_time(), entry.path());
-  }
-  std::sort(found.begin(), found.end(), std::greater<>());
-  for (std::size_t i = count; i < found.size(); ++i) {
-    std::error_code error;
-    if (found[i].second != fs::path(newest)) fs::remove_all(found[i].second, error);
-  }
-} catch (...) {
-}
-
 }  // namespace finitude::recorder

@@ -30,7 +30,4 @@ std::string free_name(const std::string& folder, const std::string& name);
 // Under a temporary name first: whoever reads it meanwhile sees the old file or the new one.
 Status write_file(const std::string& path, std::string_view bytes);
 
-// Of the capsules in the folder the newest `count` stay, and `newest` in any case.
-void keep_newest(const std::string& folder, std::uint32_t count, const std::string& newest) noexcept;
-
 }  // namespace finitude::recorder

@@ -3,46 +3,77 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "capture/capsule_queue_posix.h"
+#include "replay/replayed_apart_posix.h"
 #include "replay/tape_player.h"
 
 namespace finitude::replay {
-namespace {
-
-// Whether a replay of it comes to the same bits; only where that is quick.
-std::string tried(const capture::Tape& tape, std::uint64_t below_bytes) {
-  if (capture::capsule_bytes(tape) > below_bytes) return "not tried";
-  const Played played = play(tape, {});
-  if (played.identical()) return "identical";
-  if (!played.missing.empty()) return "operators of other libraries: " + played.missing.front();
-  if (!played.why_not.empty()) return played.why_not;
-  return played.outcomes.empty() ? "nothing to compare" : "other bits";
-}
-
-}  // namespace
-
 void tell_sources(capture::Tape& tape, const LineText& line) {
   if (!line) return;
   for (capture::Place& place : tape.places) place.source = line(place.file, place.line);
 }
 
+namespace {
+
+// Of a tape that can be a capsule: whether a replay is to be tried.
+bool prepare(capture::Tape& tape, nlohmann::json& about, bool redact, std::uint64_t replay_below, const LineText& line, std::string* why_not) {
+  if (!tape.gaps.empty() && !redact) {
+    *why_not = tape.gaps.front();
+    return false;
+  }
+  if (!redact) tell_sources(tape, line);
+  if (const std::string* autocast = tape.setting("autocast")) about["flags"]["autocast"] = *autocast;
+  about["replay"] = "not tried";
+  return capture::capsule_bytes(tape) <= replay_below;
+}
+
+std::string told_of_folder(const std::string& why_not) { return why_not.empty() ? "" : "its folder " + why_not; }
+
+}  // namespace
+
 Kept keep_tape(capture::Tape tape, const std::string& folder, nlohmann::json about, const capture::CapsuleOptions& options,
                std::uint64_t replay_below, const LineText& line, std::vector<capture::NamedTensor> start) {
   Kept kept;
   try {
-    if (!tape.gaps.empty() && !options.redact) {
-      kept.why_not = tape.gaps.front();
-      return kept;
-    }
-    if (!options.redact) tell_sources(tape, line);
-    kept.replayed = tried(tape, replay_below);
-    about["replay"] = kept.replayed;
-    if (const std::string* autocast = tape.setting("autocast")) about["flags"]["autocast"] = *autocast;
-    kept.why_not = capture::write_capsule(folder, std::move(tape), std::move(about), options, std::move(start)).why();
-    if (!kept.why_not.empty()) kept.why_not = "its folder " + kept.why_not;
+    const bool tries = prepare(tape, about, options.redact, replay_below, line, &kept.why_not);
+    if (!kept.why_not.empty()) return kept;
+    if (tries) about["replay"] = outcome_of(play(tape, {}));
+    kept.replayed = about["replay"];
+    kept.why_not = told_of_folder(capture::write_capsule(folder, std::move(tape), std::move(about), options, std::move(start)).why());
   } catch (const std::exception& e) {
     kept.why_not = e.what();
   }
   return kept;
+}
+
+std::string keep_tape_beside(capture::Tape tape, const Beside& beside, nlohmann::json about, const capture::CapsuleOptions& options,
+                             std::uint64_t replay_below, const LineText& line, std::vector<capture::NamedTensor> start) {
+  std::string why_not;
+  try {
+    const bool tries = prepare(tape, about, options.redact, replay_below, line, &why_not);
+    if (!why_not.empty()) return why_not;
+    capture::CapsuleJob job;
+    // Another process would need a context of its own on the device, in memory that the program may be about to ask for.
+    // Nor can it replay what was redacted.
+    const bool at_once = tries && (tape.devices.size() > 1 || options.redact);
+    if (at_once) about["replay"] = job.replayed = outcome_of(play(tape, {}));
+    why_not = told_of_folder(capture::draft_capsule(std::move(tape), std::move(about), options, std::move(start), &job.draft).why());
+    if (!why_not.empty()) return why_not;
+    job.draft.let_go_of_start();
+    job.folder = beside.folder;
+    job.runs = beside.runs;
+    job.keep = beside.keep;
+    auto& queue = capture::CapsuleQueue::get();
+    if (tries && !at_once && !beside.player.empty()) {
+      job.tried = [player = beside.player, over = &queue.given_up()](const std::string& written) {
+        return replayed_apart(player, written, over);
+      };
+    }
+    queue.add(std::move(job), options.max_bytes);
+  } catch (const std::exception& e) {
+    why_not = e.what();
+  }
+  return why_not;
 }
 
 }  // namespace finitude::replay

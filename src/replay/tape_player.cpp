@@ -18,4 +18,11 @@ std::vector<std::string> Played::bad() const {
   return found;
 }
 
+std::string outcome_of(const Played& played) {
+  if (played.identical()) return "identical";
+  if (!played.missing.empty()) return "operators of other libraries: " + played.missing.front();
+  if (!played.why_not.empty()) return played.why_not;
+  return played.outcomes.empty() ? "nothing to compare" : "other bits";
+}
+
 }  // namespace finitude::replay

@@ -50,6 +50,9 @@ struct Played {
   std::vector<std::string> bad() const;
 };
 
+// How it came out, as `replay` of capsule.json has it: "identical" or what went wrong.
+std::string outcome_of(const Played& played);
+
 // Calls only operators of the dispatcher, below autograd. Never throws. The generators and settings of this
 // process are put back. A tape from elsewhere cannot read or write outside the memory that it declares, as
 // far as the operators check their own arguments. One at a time.

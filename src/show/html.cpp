@@ -158,7 +158,7 @@ std::string alarm_article(const Json& report, const Json& alarm, bool titled) {
   out += history_chart(at(alarm, "history"));
   if (const std::string capsule = text(alarm, "capsule"); !capsule.empty()) {
     out += section("Capsule",
-                   element("p", "mono", capsule) + element("p", "mono soft", replay_command(report, capsule)));
+                   element("p", "mono", capsule) + element("p", "mono soft", capsule_note(report, alarm)));
   }
   return out + "</article>\n";
 }

@@ -95,7 +95,7 @@ class Terminal {
     cause(at(alarm, "cause"));
     fix(at(alarm, "fix"));
     if (const std::string capsule = text(alarm, "capsule"); !capsule.empty()) {
-      labelled("capsule", Tone::kStrong, {{capsule, Tone::kCode}, {replay_command(report_, capsule), Tone::kDim}});
+      labelled("capsule", Tone::kStrong, {{capsule, Tone::kCode}, {capsule_note(report_, alarm), Tone::kDim}});
     }
   }
 

@@ -54,6 +54,8 @@ std::string fix_sentence(const Json& report, const Json& fix);
 std::string fix_tag(const Json& fix);  // never claims more than was tried
 // The command that replays it, quoted for a shell: a capsule's name comes from outside.
 std::string replay_command(const Json& report, const std::string& capsule);
+// What stands behind the path of an alarm's capsule: how to replay it, and whether it is there yet.
+std::string capsule_note(const Json& report, const Json& alarm);
 bool is_of_cpp(const Json& report);  // of a program without Python
 // "0.7  3.5  81  Inf", the last good steps, where the value grew at least tenfold; empty otherwise.
 std::string drift(const Json& history, const char* key);

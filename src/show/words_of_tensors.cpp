@@ -156,4 +156,9 @@ std::string replay_command(const Json& report, const std::string& capsule) {
   return quoted + "'";
 }
 
+std::string capsule_note(const Json& report, const Json& alarm) {
+  const std::string command = replay_command(report, text(alarm, "capsule"));
+  return flag(alarm, "capsule_pending") ? "being written; then: " + command : command;
+}
+
 }  // namespace finitude::show

@@ -67,6 +67,7 @@ class Command {
       err_(options_.capsule + " was made with --redact: its values were left out, so it cannot be replayed\n");
       return kCannotHere;
     }
+    if (options_.check) return checked();
     const bool on_cpu = !options_.play.dtype.empty() || !options_.script.empty();  // what converts, and what is written as numbers
     const replay::DeviceMap devices = replay::map_devices(tape_, on_cpu ? "cpu" : options_.play.device);
     if (!devices.missing.empty()) {
@@ -88,6 +89,12 @@ class Command {
   int say(const Told& told) {
     (told.code == kCannotHere ? err_ : out_)(told.text);
     return told.code;
+  }
+
+  int checked() {
+    const std::string how = replay::outcome_of(replay::play(tape_, {}));
+    out_(how.substr(0, how.find('\n')) + "\n");
+    return how == "identical" ? kDone : kNotReproduced;
   }
 
   // A call without a deterministic kernel says so by failing.

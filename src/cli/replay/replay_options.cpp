@@ -46,6 +46,8 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
       if (!option->second(words[++i])) return word + " cannot be " + words[i];
     } else if (word == "--step-through") {
       options->step_through = true;
+    } else if (word == "--check") {
+      options->check = true;
     } else if (word == "--report") {
       options->report = true;
     } else if (word == "--deterministic") {
@@ -81,6 +83,7 @@ CAPSULE is the folder of a capsule, or the file of a tape that holds its inputs 
   --device cpu|cuda     where; otherwise where it was recorded, if there is such a device here, or on the CPU. On another device
                         the bits may differ: how far is told
   --report              show the report of the step, and compute nothing
+  --check               once, and one line that says how it came out, as "replay" in capsule.json does
   --step-through        a line for each call: what it gave, and the line of the program
   --stop-at CALL        end after this call and show what it read and gave. CALL: its number, a name (aten::log or log),
                         or name#k, the k-th call of it

@@ -12,7 +12,7 @@ struct ReplayOptions {
   std::string capsule;
   replay::PlayOptions play;
   int times = 1;
-  bool step_through = false, report = false;
+  bool step_through = false, report = false, check = false;
   std::string stop_at, break_at;  // a call: its index, a name, or name#k
   std::string save_tensors, script;
   std::vector<std::string> libraries;  // of operators, to be loaded first: what the caller names, never what a capsule does
