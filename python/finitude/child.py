@@ -234,3 +234,4 @@ def _end(session):
     except BaseException:
         _cold._fail("the report")
     _native.set_on(False)
+    _native.let_go()

@@ -129,6 +129,7 @@ def uninstall():
     _native.watch_checks(False)
     _native.set_undo_budget(0)
     _native.set_jump_budget(0, 0.0)
+    _native.let_go()
     _native.leave_devices()
     while _handles:
         _handles.pop().remove()

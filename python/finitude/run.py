@@ -225,3 +225,4 @@ def _end(session, ended):
     except BaseException:
         _cold._fail("the report")
     _native.set_on(False)
+    _native.let_go()

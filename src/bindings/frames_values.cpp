@@ -166,8 +166,15 @@ void set_type_rules(const TypeRules& rules) {
   for (PyTypeObject* type : rules.layouts) Py_XINCREF(type);
   t.rules = rules;
   type_iterates(&PyLong_Type);  // its one-time set-up runs Python code: not while a stack is being read
-  for (auto& entry : t.slots) Py_CLEAR(entry.first);
+  forget_types();
+}
+
+void forget_types() {
+  TypeTable& t = types();
+  std::vector<std::pair<PyTypeObject*, TypeInfo>> held(t.slots.size());  // the last reference to a class may run code of the program's
+  held.swap(t.slots);
   t.used = 0;
+  for (auto& entry : held) Py_CLEAR(entry.first);
 }
 
 namespace {

@@ -82,6 +82,8 @@ struct TypeRules {
   std::vector<PyTypeObject*> layouts;     // by index: the iterator type with that layout
 };
 void set_type_rules(const TypeRules& rules);
+// Lets go of the classes that were met; what is met again is looked at anew. Needs the GIL.
+void forget_types();
 TypeInfo type_info(PyTypeObject* type);
 bool is_tensor(PyObject* object);
 

@@ -9,6 +9,7 @@
 #include "bindings/analyse_python.h"
 #include "bindings/checked_torch.h"
 #include "bindings/core_python.h"
+#include "bindings/frames_values.h"
 #include "bindings/guard_torch.h"
 #include "bindings/hand_torch.h"
 #include "bindings/inject_torch.h"
@@ -303,6 +304,13 @@ PYBIND11_MODULE(_native, m) {
     live().keeps_window_start = keeps;
     forget_window_start();
     loader_log().forget();
+  });
+  // The watch is over. What is still held of the program would outlive the interpreter: files that it leaves open would never be
+  // written out, as a class that is kept keeps its methods, and these the module that it stands in.
+  m.def("let_go", [] {
+    forget_window_start();
+    loader_log().forget();
+    forget_types();
   });
   m.def("register_optimizer", &register_optimizer);
   m.def("is_registered", [](py::handle o) { return find_entry(o.ptr()) != nullptr; });
