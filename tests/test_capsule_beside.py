@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import helpers
-from finitude import _native, capsule
+from finitude import _native, capsule, files
 
 # The loss is bad at the steps in BAD, gradients alone at those in GRADIENTS: of each kind one is run again. AT_ONCE runs right behind a bad step, while its capsule is being written.
 SCRIPT = """
@@ -128,7 +128,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
     kill = "while not any('.partial-' in n for n in there()): time.sleep(0.001)\n            os.kill(os.getpid(), signal.SIGKILL)"
     got = run(tmp_path, script(at_once=kill), cold=True)
     left = list(tmp_path.glob("finitude-runs/*/*.partial-*"))
-    assert got.code == -9 and len(left) == 1, got.told()
+    assert got.code == -9 and len(left) == 1 and files.OF_CAPSULES.search(f"{left[0]}/tape.bin"), got.told()
     living = left[0].with_name("step-000001.partial-" + "-".join([*left[0].name.split(".partial-")[1].split("-")[:1], str(os.getpid()), start_ticks(), "0"]))
     elsewhere = left[0].with_name(left[0].name.replace(".partial-", ".partial-f"))
     for folder in (living, elsewhere):
@@ -161,12 +161,15 @@ def test_a_failure_is_told_once_and_training_goes_on(tmp_path):
     assert not list(tmp_path.glob("finitude-runs/*/step-*"))
 
 
-def test_a_second_run_does_not_take_our_files_for_the_programs(tmp_path):
-    """The capsule of the first bad step is written while the second one is run again."""
-    large = script(bad=(2,), gradients=(3,)).replace("loss = (", "loss = 0 * table.sum() + (").replace("drawn = []", "drawn = []; table = torch.rand(16_000_000)")
-    got = run(tmp_path, large)
-    assert [a["rerun_by"] for a in got.alarms] == ["rewind", "rewind"], got.told()
-    assert not any("written twice" in a["rerun_text"] for a in got.alarms), got.told()
+def test_files_of_a_capsule_are_none_that_a_second_run_writes_twice(tmp_path):
+    folder = tmp_path / "step-000003-optimizer-1.partial-0123456789abcdef-12-34-0"
+    folder.mkdir()
+    ours, own = (os.open(path, os.O_WRONLY | os.O_CREAT) for path in (folder / "tape.bin", tmp_path / "own.bin"))
+    try:
+        found = {fd for fd, _, _ in files._states()}
+    finally:
+        os.close(ours), os.close(own)
+    assert own in found and ours not in found
 
 
 def test_what_a_killed_process_was_writing_is_no_capsule_of_the_report(tmp_path):
@@ -185,6 +188,14 @@ def test_check_says_in_a_line_how_it_comes_out(tmp_path):
     done = subprocess.run([capsule.PLAYER, "--check", folder], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "identical\n")
     assert helpers.finitude(tmp_path, "replay", "--check", str(folder)).out == "identical\n"
+
+
+def test_the_page_of_costs_is_made_of_what_was_measured():
+    tool = pathlib.Path(__file__).parents[1] / "tools" / "capsule_cost.py"
+    done = subprocess.run([sys.executable, tool, "--child", "MLP of 7 thousand parameters", "--rounds", "2"], capture_output=True, text=True,
+                          timeout=120, check=True)
+    rows = json.loads(done.stdout)
+    assert len(rows) == 2 and all(row[key] > 0 for row in rows for key in ("bytes", "step", "waits", "copy", "plain", "write", "read_back", "replay"))
 
 
 def test_in_a_process_where_nothing_trains_nothing_is_under_way():

@@ -30,7 +30,8 @@ waits for is all between the alarm and its next line: the copy off the live tens
 is then written, read back while it is written, and, where its inputs take at most 16 MB, replayed by `finitude-replay`, beside the
 program. Plain: the same bytes written from the live tensors into one safetensors file, copied in memory. Neither is synced to the
 disk. Medians of {rounds} rounds in turns; in brackets the quartiles of the ratio.
-Written by `make bench-capsule` (`tools/capsule_cost.py`) with torch {torch} on {machine}, {date}.
+Written by `make bench-capsule` (`tools/capsule_cost.py`) with torch {torch} on {machine}, {date}, at a load of {load:.1f}: where others
+keep the processors busy, a thread beside the program, which is nicer than they are, gets little of them.
 
 | program | capsule, MB | step, ms | the program waits, ms | plain copy, ms | waits / copy | plain write, ms | write, ms | write / plain | until read back, ms | read back / plain | replay, ms |
 |---|---|---|---|---|---|---|---|---|---|---|---|
@@ -150,16 +151,17 @@ def main():
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--child")
     words = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
-        if words.child is not None:
+    if words.child is not None:
+        (ROOT / "build").mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
             print(json.dumps(child(words.child, words.rounds, folder)))
-            return
-    lines = []
+        return
+    lines, load = [], os.getloadavg()[0]
     for name in PROGRAMS:
         done = subprocess.run([sys.executable, __file__, "--child", name, "--rounds", str(words.rounds)], check=True, stdout=subprocess.PIPE,
                               text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         lines.append(cells(name, json.loads(done.stdout)))
-    head = HEAD.format(rounds=words.rounds, torch=importlib.metadata.version("torch"), machine=replay_cost.machine(), date=datetime.date.today())
+    head = HEAD.format(rounds=words.rounds, torch=importlib.metadata.version("torch"), machine=replay_cost.machine(), load=load, date=datetime.date.today())
     pathlib.Path(words.out).write_text(head + "".join(lines), encoding="utf-8")
 
 
