@@ -29,13 +29,12 @@
 #include "bindings/template_in_hand_torch.h"
 #include "bindings/template_tape_torch.h"
 #include "bindings/units_python.h"
+#include "bindings/values_python.h"
 #include "bindings/verdict_torch.h"
 #include "bindings/window_torch.h"
 #include "bindings/wrapped_torch.h"
 #include "bindings/written_torch.h"
-#include "observe/device_memory_torch.h"
 #include "observe/effort.h"
-#include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 #include "observe/write_watch_torch.h"
 #include "finitude/scan.h"
@@ -49,38 +48,6 @@ namespace finitude::bindings {
 namespace {
 
 using nlohmann::json;
-
-// The values of a tensor, wherever it is; a device is waited for.
-bool view(const at::Tensor& t, observe::TensorView* v, observe::HostBytes* host) {
-  return t.defined() && observe::place_of(*local_of(t).unsafeGetTensorImpl(), v) && host->read(v);
-}
-
-py::object statistics(const at::Tensor& t) {
-  observe::HostBytes host;
-  observe::TensorView v;
-  if (!view(t, &v, &host)) return py::none();
-  const sense::Health h = observe::full(v);
-  py::dict d;
-  d["nan"] = h.nan;
-  d["inf"] = h.inf();
-  d["pos_inf"] = h.pos_inf;
-  d["neg_inf"] = h.neg_inf;
-  d["zero"] = h.zero;
-  d["numel"] = h.numel;
-  d["min"] = h.min;
-  d["max"] = h.max;
-  d["absmax"] = h.absmax;
-  d["sum_sq"] = h.sum_sq;
-  return d;
-}
-
-std::uint64_t checksum(const at::Tensor& t) {
-  observe::HostBytes host;
-  observe::TensorView v;
-  return view(t, &v, &host) ? observe::checksum(v) : 0;
-}
-
-bool is_finite(const at::Tensor& t) { return !t.defined() || observe::all_finite(local_of(t)); }
 
 OptimizerEntry& entry_of(py::handle optimizer) {
   OptimizerEntry* entry = find_entry(optimizer.ptr());
@@ -374,9 +341,7 @@ PYBIND11_MODULE(_native, m) {
     commit_window(e, verdict, e.lr, before_hooks);
   });
 
-  m.def("statistics", &statistics);
-  m.def("checksum", &checksum);
-  m.def("is_finite", &is_finite);
+  define_values(m);
   m.def("watch_buffers", &watch_buffers);
   m.def("buffers_turned_nan", [] { return buffer_snapshot().turned_nan(); });
   m.def("set_numpy_state_address", &set_numpy_state_address);

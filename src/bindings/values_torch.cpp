@@ -1,0 +1,55 @@
+#include "bindings/values_python.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <cstdint>
+
+#include "bindings/wrapped_torch.h"
+#include "observe/device_memory_torch.h"
+#include "observe/tensor_view_torch.h"
+
+namespace py = pybind11;
+
+namespace finitude::bindings {
+namespace {
+
+bool view(const at::Tensor& t, observe::TensorView* v, observe::HostBytes* host) {
+  return t.defined() && observe::place_of(*local_of(t).unsafeGetTensorImpl(), v) && host->read(v);
+}
+
+py::object statistics(const at::Tensor& t) {
+  observe::HostBytes host;
+  observe::TensorView v;
+  if (!view(t, &v, &host)) return py::none();
+  const sense::Health h = observe::full(v);
+  py::dict d;
+  d["nan"] = h.nan;
+  d["inf"] = h.inf();
+  d["pos_inf"] = h.pos_inf;
+  d["neg_inf"] = h.neg_inf;
+  d["zero"] = h.zero;
+  d["numel"] = h.numel;
+  d["min"] = h.min;
+  d["max"] = h.max;
+  d["absmax"] = h.absmax;
+  d["sum_sq"] = h.sum_sq;
+  return d;
+}
+
+std::uint64_t checksum(const at::Tensor& t) {
+  observe::HostBytes host;
+  observe::TensorView v;
+  return view(t, &v, &host) ? observe::checksum(v) : 0;
+}
+
+bool is_finite(const at::Tensor& t) { return !t.defined() || observe::all_finite(local_of(t)); }
+
+}  // namespace
+
+void define_values(py::module_& m) {
+  m.def("statistics", &statistics);
+  m.def("checksum", &checksum);
+  m.def("is_finite", &is_finite);
+}
+
+}  // namespace finitude::bindings
