@@ -1,5 +1,7 @@
 """A birth inside the optimizer: which parameter it writes, in which group, and how that group is set."""
 
+import pytest
+
 from helpers import run
 
 SCRIPT = """
@@ -38,3 +40,35 @@ def test_a_decay_of_one_is_named(tmp_path):
 
 def test_good_settings_are_silent(tmp_path):
     run(tmp_path, SCRIPT.replace("SETTING", '"betas": (0.9, 0.99)').replace("LOSS", LOSS)).assert_silent()
+
+
+GROWN = """
+import torch
+torch.manual_seed(0)
+x = torch.randn(64, 8)
+y = x.sum(1, keepdim=True)
+model = torch.nn.Linear(8, 1)
+opt = torch.optim.OPTIMIZER
+for group in opt.param_groups:
+    group.update(SETTING)
+for step in range(400):
+    loss = (model(x) - y).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+GROW = {
+    "a rate": ("SGD(model.parameters(), lr=1.2)", "{}", "learning-rate", "lower the learning rate"),
+    "a negative decay": ("SGD(model.parameters(), lr=0.1)", "{'weight_decay': -30.0}", "optimizer-arithmetic", "set weight_decay to 0 or above"),
+    "momentum beyond 1": ("SGD(model.parameters(), lr=0.1)", "{'momentum': 2.0}", "optimizer-arithmetic", "set momentum below 1"),
+    "decay and rate": ("AdamW(model.parameters(), lr=0.1)", "{'weight_decay': 50.0}", "learning-rate", "less than 2 / lr"),
+    "decay of the gradient": ("SGD(model.parameters(), lr=0.1)", "{'weight_decay': 30.0}", "learning-rate", "less than 2 / lr"),
+    "usual decay and momentum": ("SGD(model.parameters(), lr=1.2)", "{'weight_decay': 0.01, 'momentum': 0.9}", "learning-rate", "lower the learning rate"),
+}
+
+
+@pytest.mark.parametrize("optimizer, setting, cause, fix", GROW.values(), ids=GROW)
+def test_what_makes_the_weights_grow(tmp_path, optimizer, setting, cause, fix):
+    """A setting that would do so at any learning rate is no matter of the learning rate."""
+    alarm = run(tmp_path, GROWN.replace("OPTIMIZER", optimizer).replace("SETTING", setting)).alarms[0]
+    assert alarm["cause"]["class"] == cause and fix in alarm["fix"]["text"], (alarm["cause"], alarm["fix"])

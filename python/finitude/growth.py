@@ -10,6 +10,7 @@ LOOKED_BACK = 4096       # steps, which is what the ring holds
 LEAST_STEPS = 3          # of growth, else it is a jump
 LEAST_GROWTH = 10.0
 LEAST_FIT = 0.6          # of the variance of the logarithms
+ONE_STEP = 0.8           # of the growth: more in a single step is a jump
 RATE_JUMP = 10.0
 TOLD_OF = frozenset({"learning-rate", "exploding-gradient", "overflow", "exp-overflow", "half-precision-overflow", "clipping",
                      "optimizer-arithmetic", "loss-scale-misuse", "infinity-minus-infinity", "zero-times-infinity"})
@@ -58,7 +59,9 @@ def onset(values):
     if rise <= 0 or explained < LEAST_FIT or rise * (len(logs) - 1 - b) < math.log(LEAST_GROWTH) or \
             logs[-1] - level < math.log(LEAST_GROWTH) or logs[-1] < max(logs) - math.log(LEAST_GROWTH):
         return None
-    return first + b, math.exp(min(rise, 700.0)), first + b == 0
+    if max(y - x for x, y in zip(logs[b:], logs[b + 1:])) > ONE_STEP * (logs[-1] - level):
+        return None
+    return first + b, math.exp(min(rise, 700.0)), first == 0 and b < max(1, len(logs) // 100)
 
 
 def _rate(steps):

@@ -26,8 +26,11 @@ const record::TensorUse* bad_output(const record::Trace& trace, const locate::Bi
 // Whether the rows of the birth are samples of the batch. The first dimension of what it made is not always that of the
 // batch: attention folds its heads into it, a linear layer the steps of a sequence, a mean has none. And memory as it was
 // handed out is bad as a whole: which of it is still bad when it is read, only the search tells.
-bool rows_are_samples(const record::Trace& trace, const locate::Birth& birth, std::int64_t samples) {
+// Where a sample that fails by itself is none of its rows, they are rows of something else that has as many, such as features.
+bool rows_are_samples(const record::Trace& trace, const locate::Birth& birth, std::int64_t samples, const std::vector<std::int64_t>& guilty) {
   if (birth.rows.empty()) return false;
+  const auto is_row = [&](std::int64_t sample) { return std::ranges::find(birth.rows, sample) != birth.rows.end(); };
+  if (!std::ranges::all_of(guilty, is_row)) return false;
   const record::TensorUse* use = bad_output(trace, birth);
   return use != nullptr && first_size(*use) == samples;
 }
@@ -79,8 +82,8 @@ void tell_rows(const record::Trace& trace, const locate::Birth& located, const e
   if (finding.guilty.empty()) return;
   const record::TensorUse* use = bad_output(trace, located);
   const std::int64_t rows = use != nullptr ? first_size(*use) : 0;
-  if (!rows_are_samples(trace, located, finding.batch_rows)) {
-    const bool from_data_set = !located.rows.empty() && rows < finding.batch_rows && finding.guilty.size() == located.rows.size() &&
+  if (!rows_are_samples(trace, located, finding.batch_rows, finding.guilty)) {
+    const bool from_data_set = rows != finding.batch_rows && !located.rows.empty() && rows < finding.batch_rows && finding.guilty.size() == located.rows.size() &&
                                takes_batches(trace, finding.batch_rows, rows);
     if (!from_data_set) {
       name_samples(finding, birth);
