@@ -269,3 +269,22 @@ def test_rows_of_weights_made_in_the_first_step_are_no_samples(tmp_path):
     """Where the first step fails, its window holds the making of the model too."""
     birth = helpers.run(tmp_path, FROZEN.replace("step == 3", "step == 0"), cold=True).the_alarm()["births"][0]
     assert "# birth" in birth["source"] and birth["rows"] == [2], birth
+
+
+def test_features_that_are_as_many_as_the_batch_are_no_samples(tmp_path):
+    """Eight features first, eight samples beside them: row 2 of what is born is a feature, and no sample is told for it."""
+    body = """
+        data = torch.rand(40, 8) + 0.5
+        data[19, 2] = 0
+        wide = torch.nn.Linear(8, 3)
+        opt = torch.optim.SGD(wide.parameters(), lr=0.01)
+        for index in torch.arange(40).split(8):
+            opt.zero_grad()
+            logs = torch.log(data[index].t().contiguous())
+            wide(logs.t()).pow(2).mean().backward()
+            opt.step()
+    """
+    result = helpers.training(tmp_path, body, "--on-alarm", "stop")
+    birth = result.the_alarm()["births"][0]
+    assert (birth["rows"], birth["rows_in"], birth.get("samples")) == ([2], "output", None), result.told()
+    assert any("sample 19 of 40" in e["name"] for e in result.the_alarm()["cause"]["experiments"])

@@ -66,6 +66,25 @@ bool takes_batches(const record::Trace& trace, std::int64_t all, std::int64_t ro
   });
 }
 
+// Whether something before the birth exchanges the dimension of the batch for another of the same size (x.t() of 8 samples with 8
+// features): then it is not certain of which of them the birth's rows are.
+bool may_move_rows(const record::Trace& trace, record::OpId birth, std::int64_t rows) {
+  constexpr std::array kMoves = {"t", "transpose", "permute", "movedim", "numpy_T", "swapaxes", "swapdims", "flip", "roll", "sort", "argsort", "rot90"};
+  const auto is_data = [&](const record::TensorUse& use) {
+    return first_size(use) == rows && use.storage < trace.storages.size() && trace.storages[use.storage].origin != record::Origin::kParameter;
+  };
+  for (record::OpId id = 0; id < std::min<std::size_t>(birth, trace.ops.size()); ++id) {
+    const record::Op& op = trace.ops[id];
+    if (op.parent != record::kNone || op.is_node || std::ranges::find(kMoves, locate::base_name(op.name)) == kMoves.end()) continue;
+    const bool apart = std::ranges::none_of(op.scalars, [](const record::ScalarUse& s) {   // of others than the first
+      return s.arg == "dims" ? s.text.rfind("[0", 0) != 0 : (s.arg == "dim0" || s.arg == "dim1") && (!s.number || *s.number <= 0);
+    });
+    const bool told = std::ranges::any_of(op.scalars, [](const record::ScalarUse& s) { return s.arg == "dims" || s.arg == "dim0"; });
+    if ((!told || !apart) && std::ranges::any_of(op.outputs, is_data)) return true;
+  }
+  return false;
+}
+
 // Rows of the birth become samples of the batch; those of the tensor itself stay with the tensor.
 void name_samples(const explain::Finding& finding, nlohmann::json* birth) {
   for (nlohmann::json& output : (*birth)["outputs"]) {
@@ -85,6 +104,7 @@ void tell_rows(const record::Trace& trace, const locate::Birth& located, const e
   if (!rows_are_samples(trace, located, finding.batch_rows, finding.guilty)) {
     const bool from_data_set = rows != finding.batch_rows && !located.rows.empty() && rows < finding.batch_rows && finding.guilty.size() == located.rows.size() &&
                                takes_batches(trace, finding.batch_rows, rows);
+    if (from_data_set && may_move_rows(trace, located.op, rows)) return;  // the experiment names the sample all the same
     if (!from_data_set) {
       name_samples(finding, birth);
     } else {
