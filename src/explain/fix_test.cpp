@@ -129,6 +129,24 @@ TEST(Fix, TheBudgetIsKept) {
   EXPECT_EQ(finding.budget_seconds, 60);
 }
 
+// What can change the class is made on a busy machine as well: there is no time for anything here.
+TEST(Fix, TheClassDoesNotDependOnTime) {
+  for (const double seconds : {0.001, 20.0, 1e6}) {
+    Finding finding = with_edits(2);
+    finding.cause_class = "log-of-zero";
+    finding.confidence = "proven";
+    TableStep step;
+    step.seconds = seconds;
+    step.answers = {ran(), ran()};
+    step.fill = {ran(), ran({"loss"}), 0, "aten::empty", 12};
+    TimeBudget budget;
+    budget.least = budget.most = 1e-9;
+    try_on_step(finding, step, budget);
+    EXPECT_EQ(finding.cause_class, "uninitialised-memory") << seconds;
+    EXPECT_TRUE(step.asked.empty() && finding.out_of_time && !finding.fix_verified) << seconds;
+  }
+}
+
 TEST(Fix, GuiltySamplesAreTold) {
   Finding finding = with_edits(0);
   TableStep step;
