@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "capture/tape_values.h"
+#include "record/allocating_ops.h"
 
 namespace finitude::capture {
 namespace {
@@ -135,13 +136,16 @@ class Linker {
     for_each_tensor(call.args, [&](const TensorRef& t) { given.insert(t.storage); });
 
     // Calls inside made or wrote what this one shows: it only handed that on.
+    const bool fills = !record::allocates(raw_.operators[call.op].name.name);
     for (const std::size_t other : call.inside) {
+      if (fills && only_allocates(calls_[other])) continue;
       for (const auto* theirs : {&calls_[other].produced, &calls_[other].written}) {
         for (const StorageId id : *theirs) {
           if (has(shown, id) || has(call.written, id)) return;
         }
       }
     }
+    if (fills) take_over(call, shown);
     for (const StorageId id : shown) {
       if (id < raw_.storages.size() && raw_.storages[id].first_seen > call.start && !made_.contains(id) &&
           !given.contains(id)) {
@@ -164,6 +168,26 @@ class Linker {
     Place own;
     own.call = index;
     places_.insert(place, std::move(own));
+  }
+
+  bool only_allocates(const Call& call) const {
+    return call.written.empty() && record::allocates(raw_.operators[call.op].name.name);
+  }
+
+  // Memory that was asked for inside, and into which no call that is on the tape wrote, this one's kernel filled itself: so
+  // do operators of the user's own libraries. It made it, then.
+  void take_over(Call& call, const std::vector<StorageId>& shown) {
+    std::erase_if(call.inside, [&](std::size_t other) {
+      Call& theirs = calls_[other];
+      if (!only_allocates(theirs)) return false;
+      if (std::none_of(theirs.produced.begin(), theirs.produced.end(), [&](StorageId id) { return has(shown, id); })) return false;
+      for (const StorageId id : theirs.produced) made_.erase(id);
+      theirs.produced.clear();
+      theirs.kept = false;
+      const auto place = std::find_if(places_.rbegin(), places_.rend(), [&](const Place& p) { return p.call == other; });
+      if (place != places_.rend()) places_.erase(std::next(place).base());
+      return true;
+    });
   }
 
   void add(std::vector<StorageId>& list, StorageId id) {

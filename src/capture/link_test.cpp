@@ -90,6 +90,25 @@ TEST(Link, AWrapperIsLeftOutForWhatItCalls) {
   EXPECT_EQ(tape.entries[1].args[0].tensors[0].storage, tape.entries[0].results[0].tensors[0].storage);
 }
 
+// An operator of a user's library asks for memory and fills it by a pointer, which nobody sees.
+TEST(Link, WhoFillsMemoryThatWasAskedForInsideMadeIt) {
+  RawBuilder b;
+  const auto own = b.op("my::soft"), empty = b.op("aten::empty_like"), zero = b.op("aten::zero_", 1), zeros = b.op("aten::zeros_like");
+  const StorageId x = b.storage(8, "abcdefgh");
+  const auto asks = [&](std::uint32_t outer_op, bool writes) {
+    const auto outer = b.start(outer_op, {tensor_value(x, {2})});
+    const auto inner = b.start(empty, {tensor_value(x, {2})});
+    const StorageId y = b.storage(8);
+    b.end(inner, {tensor_value(y, {2})});
+    if (writes) b.call(zero, {tensor_value(y, {2})}, {tensor_value(y, {2})});
+    b.end(outer, {tensor_value(y, {2})});
+  };
+  asks(own, false);
+  asks(zeros, true);  // what writes it is on the tape
+  asks(empty, false); // hands on what it is given
+  EXPECT_EQ(names(link(std::move(b.raw))), (Names{"my::soft", "aten::empty_like", "aten::zero_", "aten::empty_like"}));
+}
+
 TEST(Link, WhatACallSavesBeforeItWritesComesFirst) {
   RawBuilder b;
   const auto sin = b.op("sin_", 1), clone = b.op("clone");
