@@ -205,17 +205,18 @@ def test_a_usage_error_names_what_is_meant(tmp_path, words, named):
     assert got.err.startswith("finitude: ")
 
 
-CONFIG = "import finitude; c = finitude.watch()._session.config; print(c.on_alarm, c.max_skips, c.runs)"
+# `runs` is a folder of where the program was started, wherever it goes.
+CONFIG = "import finitude, os; c = finitude.watch()._session.config; print(c.on_alarm, c.max_skips, os.path.relpath(c.runs), os.path.isabs(c.runs))"
 
 
 def test_command_line_wins_over_environment_over_file(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.finitude]\non-alarm = "warn"\nmax_skips = 3\nruns = "from-file"\n')
     env = {"FINITUDE_ON_ALARM": "skip", "FINITUDE_MAX_SKIPS": "4"}
-    assert run(tmp_path, CONFIG).out == "warn 3 from-file\n"
-    assert run(tmp_path, CONFIG, env=env).out == "skip 4 from-file\n"
-    assert run(tmp_path, CONFIG, "--on-alarm", "raise", env=env).out == "raise 4 from-file\n"
+    assert run(tmp_path, CONFIG).out == "warn 3 from-file True\n"
+    assert run(tmp_path, CONFIG, env=env).out == "skip 4 from-file True\n"
+    assert run(tmp_path, CONFIG, "--on-alarm", "raise", env=env).out == "raise 4 from-file True\n"
     (tmp_path / "other.toml").write_text('max-skips = 7\n')
-    assert run(tmp_path, CONFIG, "--config", "other.toml").out == "stop 7 finitude-runs\n"
+    assert run(tmp_path, CONFIG, "--config", "other.toml").out == "stop 7 finitude-runs True\n"
 
 
 @pytest.mark.parametrize("key, near", [('on_alram = "skip"', "on_alarm"), ('level = "gaet"', "gate")])

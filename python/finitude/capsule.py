@@ -47,7 +47,6 @@ def stop(session, optimizer, parameters=False, sinks=(), raised=False):
     if not _native.tape_on():
         return
     _native.tape_stop()
-    name_modules()
     begun.remember(session, optimizer)
     own = set(discover.names(optimizer)) if parameters and optimizer is not None else ()
     for kind, name, tensor in sinks or ():
@@ -57,11 +56,12 @@ def stop(session, optimizer, parameters=False, sinks=(), raised=False):
             _native.tape_outcome(kind, name, tensor.detach())
     if optimizer is not None:
         describe(optimizer, parameters)
+    name_modules()
 
 
 def name_modules():
-    """Tells the tape in hand what modules hold, before anything else is named: weights that no optimizer trains (a frozen
-    backbone, a teacher) have rows, and none of them is a sample."""
+    """Tells the tape in hand what else modules hold, after all that optimizers own, as the first name stays: weights that nobody
+    trains (a frozen backbone, a teacher) have rows, and none of them is a sample."""
     for module in discover.instances(torch.nn.Module):
         for kind, held in (("frozen", "_parameters"), ("buffer", "_buffers")):
             tensors = module.__dict__.get(held)
@@ -171,7 +171,7 @@ def finish(session, hurried=False):
             waited = time.monotonic() - began
             if hurried and waited > HURRIED_SECONDS:
                 break
-            if waited > 0.5 and not told:
+            if waited > 2 and not told:  # a small one takes less, with its replay
                 told = True
                 steps = ", ".join(str(alarm["step"]) for alarm in session.capsules.values())
                 _say(f"finitude: finishing the capsule of step {steps}" +

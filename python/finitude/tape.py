@@ -63,9 +63,9 @@ def _explain_by_template(session, optimizer, alarm, sinks):
     why = "compiled code ran, whose kernels are no operators" if compat.compiled_code_ran() else _native.template_bind(optimizer)
     if not why:
         begun.here(_native.window_generators())
-        capsule.name_modules()
         begun.remember(session, optimizer)
         capsule.describe(optimizer)
+        capsule.name_modules()
         why = _conclude(session, alarm, findings.analyse(session, optimizer, sinks), False,
                         f"the operators of step {step}, recorded as it ran ({_option(session.config)}), were issued again on what this "
                         f"step began with, without the program's code")
