@@ -1,16 +1,11 @@
 """A device that is none (tests/native/pretend_device.cpp), compiled once in a process; what a program has to begin with that uses it."""
 
-import atexit
 import functools
 import os
 import pathlib
-import shutil
 import subprocess
-import tempfile
 
-import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+import native_library
 
 # Ends by os._exit after `END`: torch's backward thread of that device would outlive its interpreter.
 BEGIN = """
@@ -31,22 +26,7 @@ END = "\nsys.stdout.flush()\nos._exit(0)\n"
 @functools.lru_cache
 def library():
     """The path of the library."""
-    compiler = os.environ.get("CXX") or shutil.which("c++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    import torch
-
-    home = pathlib.Path(torch.__file__).parent
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="finitude-pretend-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    out = folder / "pretend_device.so"
-    launcher = [shutil.which("ccache")] if shutil.which("ccache") else []
-    object_file = folder / "pretend_device.o"
-    subprocess.run([*launcher, compiler, "-std=c++20", "-O0", "-fPIC", "-DNDEBUG", "-D_GLIBCXX_USE_CXX11_ABI=1", "-w", "-isystem",
-                    str(home / "include"), "-isystem", str(home / "include/torch/csrc/api/include"), "-c",
-                    str(ROOT / "tests/native/pretend_device.cpp"), "-o", str(object_file)], check=True)
-    subprocess.run([compiler, "-shared", str(object_file), "-o", str(out), f"-L{home / 'lib'}", "-ltorch_cpu", "-lc10"], check=True)
-    return str(out)
+    return native_library.compiled("pretend_device.cpp", "pretend_device.so")
 
 
 def run(folder, body, name="pretend"):

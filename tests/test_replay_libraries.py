@@ -1,6 +1,5 @@
 """Capsules of steps that call operators of the user's own library: named where they are missing, replayed where a person names the library."""
 
-import atexit
 import functools
 import json
 import os
@@ -8,15 +7,14 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 
 import pytest
 import torch
 
 import helpers
+import native_library
 from finitude import _native
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 PLAYER = pathlib.Path(_native.__file__).parent / "finitude-replay"
 PYTHON_OPERATORS = """
 import torch
@@ -29,19 +27,7 @@ library.impl("half", lambda x: torch.from_numpy(x.numpy() * 0.5), "CPU")
 @functools.lru_cache
 def library():
     """The path of a library that registers userops::soft, compiled once in a process."""
-    compiler = os.environ.get("CXX") or shutil.which("c++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    home = pathlib.Path(torch.__file__).parent
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="finitude-operators-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    out, object_file = folder / "user operators.so", folder / "operators.o"
-    launcher = [shutil.which("ccache")] if shutil.which("ccache") else []
-    subprocess.run([*launcher, compiler, "-std=c++20", "-O0", "-fPIC", "-DNDEBUG", "-D_GLIBCXX_USE_CXX11_ABI=1", "-w", "-isystem",
-                    str(home / "include"), "-isystem", str(home / "include/torch/csrc/api/include"), "-c",
-                    str(ROOT / "tests/native/operators_of_a_user.cpp"), "-o", str(object_file)], check=True)
-    subprocess.run([compiler, "-shared", str(object_file), "-o", str(out), f"-L{home / 'lib'}", "-ltorch_cpu", "-lc10"], check=True)
-    return str(out)
+    return native_library.compiled("operators_of_a_user.cpp", "user operators.so")
 
 
 # A program of its own: what is registered here would be there in a replay, too.
