@@ -267,7 +267,7 @@ pair("dropout behind another", "drop", Truth("random", "aten::bernoulli_", only_
 
 def make(name, seed, folder, native):
     """The two capsules of that pair, how many calls A makes before the change, and the program of A."""
-    from finitude import capsule
+    from finitude.capsules import capsule
 
     mark, _, threads = PAIRS[name]
     paths = []

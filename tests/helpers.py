@@ -239,7 +239,7 @@ def _program(words, plain):
         if plain:
             runpy.run_path(words[0], run_name="__main__")
             return 0
-        return finitude.cli.main(words)
+        return finitude.words.cli.main(words)
     return program
 
 
@@ -248,7 +248,7 @@ if __name__ == "__main__":
     import forked
     import torch
     import torch._dynamo  # noqa: F401  optimizers pull it in
-    import finitude.cli
+    import finitude.words.cli
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.collect()

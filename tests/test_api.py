@@ -1,6 +1,7 @@
 """finitude.watch, allow and save in a program of its own, without `finitude run`."""
 
 import json
+import pathlib
 
 import pytest
 from helpers import TRAINING, finitude, plain, run, write_script
@@ -94,7 +95,7 @@ def test_each_recorder_writes_its_own_report_once(watched):
 
 
 def test_options_of_watch_are_checked(tmp_path):
-    got = run(tmp_path, "import finitude, finitude.api as a, finitude._cold as c\nc.session = None\n"
+    got = run(tmp_path, "import finitude, finitude.api as a, finitude.first_run._cold as c\nc.session = None\n"
                         "try: finitude.watch(on_alarm='skp')\nexcept Exception as e: print(e)")
     assert "skip" in got.out, got.told()
 
@@ -203,7 +204,7 @@ for i, x in enumerate(batches):
 
 
 def test_save_without_a_recorder_returns_the_tensor(watched, tmp_path):
-    got = run(tmp_path, "import finitude, torch, finitude._cold as c\nc.session = None\n"
+    got = run(tmp_path, "import finitude, torch, finitude.first_run._cold as c\nc.session = None\n"
                         "t = torch.ones(3)\nprint(finitude.save('x', t) is t)")
     assert got.out == "True\n"
 
@@ -232,3 +233,11 @@ def test_the_package_can_be_imported_without_torch_being_loaded(tmp_path):
 def test_help_and_version_name_the_program(tmp_path):
     assert finitude(tmp_path, "--help").out.startswith("usage: finitude run")
     assert finitude(tmp_path, "--version").out.startswith("finitude ")
+
+
+def test_no_module_has_the_name_of_something_public():
+    """Importing a submodule binds its name in the package: it would take the place of the function."""
+    import finitude as package_itself
+
+    package = pathlib.Path(package_itself.__file__).parent
+    assert not [name for name in package_itself.__all__ if (package / name).exists() or (package / f"{name}.py").exists()]

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 import helpers
-from finitude import _native, capsule, files
+from finitude import _native
+from finitude.capsules import capsule
+from finitude.program import files
 
 # The loss is bad at the steps in BAD, gradients alone at those in GRADIENTS: of each kind one is run again. AT_ONCE runs right behind a bad step, while its capsule is being written.
 SCRIPT = """
@@ -173,7 +175,7 @@ def test_files_of_a_capsule_are_none_that_a_second_run_writes_twice(tmp_path):
 
 
 def test_what_a_killed_process_was_writing_is_no_capsule_of_the_report(tmp_path):
-    from finitude import merge
+    from finitude.findings import merge
 
     there = tmp_path / "step-000002"
     there.mkdir()
@@ -200,4 +202,4 @@ def test_the_page_of_costs_is_made_of_what_was_measured():
 
 def test_in_a_process_where_nothing_trains_nothing_is_under_way():
     assert _native.capsules_wait(0) and _native.capsules_done() == []
-    assert sys.modules["finitude.capsule"].GOES_ON == ("skip", "warn", "rollback")
+    assert sys.modules["finitude.capsules.capsule"].GOES_ON == ("skip", "warn", "rollback")

@@ -88,7 +88,7 @@ class Data(torch.utils.data.Dataset):
     def __len__(self): return 8
     def __getitem__(self, i):
         import torch.autograd
-        cold = sys.modules.get("finitude._cold")
+        cold = sys.modules.get("finitude.first_run._cold")
         native = sys.modules.get("finitude._native")
         watched = cold is not None and cold.session is not None or native is not None and native.is_on()
         return torch.randn(4), float(watched), float(native is not None), float(os.getpid())

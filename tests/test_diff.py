@@ -9,7 +9,8 @@ import torch
 
 import diff_pairs
 import helpers
-from finitude import _native, capsule
+from finitude import _native
+from finitude.capsules import capsule
 
 MEMORY = 1 << 30
 

@@ -13,7 +13,7 @@ import time
 
 import finitude
 import pytest
-from finitude import targets
+from finitude.start import targets
 from helpers import LIMIT, environment, plain, write_script
 from helpers import finitude as command
 from process_support import cold, loop, made, started
@@ -93,8 +93,9 @@ def test_torch_that_never_trains_brings_in_nothing_more(tmp_path):
     """
     first, second = hooked(tmp_path, code).splitlines()
     assert first == "3.0 SourceFileLoader False"
-    light = {"finitude.child", "finitude.config", "finitude.errors", "finitude.family", "finitude.launch",
-             "finitude.ranks", "finitude.run"}
+    light = {"finitude.base", "finitude.base.config", "finitude.base.family", "finitude.errors", "finitude.start",
+             "finitude.start.child", "finitude.start.watched", "finitude.second_run", "finitude.second_run.started", "finitude.program",
+             "finitude.program.ranks"}
     assert set(eval(second)) <= light
     assert not (tmp_path / "run").exists()
 

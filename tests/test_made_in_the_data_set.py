@@ -1,6 +1,7 @@
 """Which line of the data set's own code makes a sample bad, or that it is stored so: the sample is taken out of it once more."""
 
 import pathlib
+import sys
 
 import pytest
 
@@ -98,6 +99,8 @@ MADE = {
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_line_that_makes_it(tmp_path, code, source, function, workers):
     birth, datum, got = told(tmp_path, code, f", num_workers={workers}" if workers else "")
+    if sys.version_info < (3, 11):
+        function = function.rpartition(".")[2]  # a code object has no longer name there
     assert (datum["how"], datum["source"], datum["function"], datum["sample"]) == ("made", source, function, 13), got.told()
     assert (birth["source"], birth["line"]) == (source, datum["line"]), got.told()
     assert birth["op"] == ("aten::div" if source == "row = x / (x - 0.5)" else ""), "of torch's it is named"

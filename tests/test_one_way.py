@@ -69,7 +69,8 @@ def test_what_this_step_used_does(tmp_path, channel, used):
 
 NOTES = """
 import gc, queue
-from finitude import install, one_way
+from finitude.first_run import install
+from finitude.program import one_way
 
 install.install()
 class Ends(queue.Queue):                # refers to itself: the collector ends it
@@ -127,7 +128,8 @@ def test_a_process_that_is_to_put_its_result_into_a_queue_is_explained(tmp_path,
 def test_queues_are_the_programs_own_again_without_us():
     import queue
 
-    from finitude import install, one_way
+    from finitude.program import one_way
+    from finitude.first_run import install
 
     before = queue.Queue.__dict__["get"]
     install.install()

@@ -98,7 +98,7 @@ def test_steps_that_are_not_run_again_name_the_one_before_that_failed_alike(tmp_
 
 
 def test_only_the_same_sink_of_the_same_optimizer_counts_as_alike():
-    from finitude.shared import NOT_RUN, Told
+    from finitude.second_run.shared import NOT_RUN, Told
 
     def alarm(step, name, births=()):
         return {"step": step, "sink": {"kind": "gradient", "name": name}, "births": list(births), "cause": {"class": "unknown", "text": NOT_RUN}}

@@ -300,7 +300,7 @@ if rank == 1 and step == 0: loss = loss * NAN""")
 
 def test_a_value_that_a_collective_operation_was_seen_to_write_is_communication():
     """Whether it is over before its call returns is chance; then it has finite inputs and a bad output, in backward."""
-    from finitude import ranks as of_ranks
+    from finitude.program import ranks as of_ranks
 
     found = of_ranks.not_from_here({"births": [{"phase": "backward", "op": "c10d::allreduce_"}, {"phase": "backward", "op": "aten::mul"}]})
     assert [birth["phase"] for birth in found["births"]] == ["communication", "backward"]

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from finitude.readers import will_read
+from finitude.program.readers import will_read
 
 pytestmark = pytest.mark.fast
 A_GLOBAL = ANOTHER = None

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import helpers
-from finitude import _native, cli
+from finitude import _native
+from finitude.words import table
 
 PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
 
@@ -211,7 +212,7 @@ def test_usage(capsule, tmp_path):
         assert code == 2 and not out and "usage: " in err
         assert helpers.finitude(tmp_path, "replay", *map(str, words)).code == 2
     code, out, _ = alone("--help")
-    assert code == 0 and not [option for option in cli.REPLAY_OPTIONS if option not in out]
+    assert code == 0 and not [option for option in table.REPLAY_OPTIONS if option not in out]
     here = helpers.finitude(tmp_path, "replay", "--help")
     assert here.code == 0 and here.out == out.replace("finitude-replay", "finitude replay")
 
@@ -278,7 +279,7 @@ def test_lines_seeds_and_flags(capsule, tmp_path):
 
 def test_completion_knows_the_options():
     assert all(option in subprocess.run([helpers.sys.executable, "-m", "finitude", "completion", "bash"], capture_output=True, text=True,
-                                        env=helpers.environment(None)).stdout for option in cli.REPLAY_OPTIONS)
+                                        env=helpers.environment(None)).stdout for option in table.REPLAY_OPTIONS)
 
 
 LINES = """

@@ -35,7 +35,8 @@ RECORD = """
 import json, sys
 import torch
 {have}
-from finitude import _native, capsule
+from finitude import _native
+from finitude.capsules import capsule
 torch.manual_seed(1)
 weight = torch.randn(4, 4)
 _native.tape_start()

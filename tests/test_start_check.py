@@ -5,8 +5,8 @@ import json
 import random
 
 import torch
-from finitude import placing
-from finitude.start_check import is_sound
+from finitude.capsules import placing
+from finitude.capsules.start_check import is_sound
 
 START = {
     "tensors": {"parameter.w": {"dtype": "float32", "shape": [2, 3]}, "batch.0.0": {"dtype": "int64", "shape": [2]},

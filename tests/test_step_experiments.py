@@ -231,14 +231,14 @@ def test_the_weights_before_are_found_again(tmp_path, name):
     """As the program saw them before its last good step."""
     lines = "before = (seen if step > 2 else None)\nseen = layer.weight.detach().clone()\nloss = layer(x * (torch.nan if bad else 1)).pow(2).mean()"
     prepared = """
-import finitude.updates
-genuine = finitude.updates.last
+import finitude.program.updates
+genuine = finitude.program.updates.last
 def last(optimizer):
     told = genuine(optimizer)
     (name, now, then), *_ = told
     print("same" if torch.allclose(then, before, rtol=1e-4, atol=1e-6) and not torch.allclose(now, before, rtol=1e-4, atol=1e-6) else "other")
     return told
-finitude.updates.last = last
+finitude.program.updates.last = last
 """
     if name == "scheduled":
         lines += "\noptimizer.param_groups[0]['lr'] *= 0.5"

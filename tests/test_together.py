@@ -5,7 +5,7 @@ import time
 
 import pytest
 import torch.distributed as dist
-from finitude import together
+from finitude.second_run import together
 
 
 @pytest.fixture

@@ -115,7 +115,7 @@ def test_after_a_skipped_step_the_loop_goes_on_as_if_nothing_was_called_twice(tm
 
 def test_a_batch_that_was_changed_in_place_is_not_taken_for_the_same(tmp_path):
     text = HEAD.replace("BAD", "5", 1) + textwrap.dedent("""
-        from finitude import _cold
+        from finitude.first_run import _cold
 
         def changes(x):
             x.add_(1.0).sub_(1.0)

@@ -62,7 +62,8 @@ def test_a_torch_other_than_the_one_it_was_built_for(tmp_path):
     write_script(tmp_path, NEEDS_NO_TORCH)
     start = """
 import sys, torch
-from finitude import cli, _built_for
+from finitude import _built_for
+from finitude.words import cli
 assert torch.__version__ == _built_for.TORCH
 other = "2.12.1" if not _built_for.TORCH.startswith("2.12.") else "2.11.0"
 torch.__version__ = other

@@ -74,7 +74,8 @@ def seconds(call, *words):
 
 def child(name, rounds, folder):
     import torch
-    from finitude import _native, capsule
+    from finitude import _native
+    from finitude.capsules import capsule
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

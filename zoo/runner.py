@@ -113,8 +113,8 @@ def forked_child(run):
     sys.orig_argv = [sys.executable, "-m", "finitude", *run.arguments]
 
     def program():
-        import finitude.cli
-        return finitude.cli.main(list(run.arguments))
+        import finitude.words.cli
+        return finitude.words.cli.main(list(run.arguments))
 
     return forked.end(forked.exit_code(program))
 
@@ -141,7 +141,7 @@ def import_once():
     import torch
     import torch._dynamo  # noqa: F401
     import finitude
-    import finitude.cli  # noqa: F401
+    import finitude.words.cli  # noqa: F401
     return torch.__version__, getattr(finitude, "__version__", "?")
 
 

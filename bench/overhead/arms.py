@@ -36,7 +36,8 @@ class Finitude:
     def __init__(self, job, folder):
         self.before = _patched_places()
         import finitude  # noqa: F401  the engine's libraries after torch's
-        from finitude import _cold, _native, api, install
+        from finitude import _native, api
+        from finitude.first_run import _cold, install
 
         self.native, self.install, self.cold, self.job = _native, install, _cold, job
         self.watch = api.watch(job.model, job.optimizer, runs=str(folder), report="")
@@ -50,7 +51,7 @@ class Finitude:
 
     def on(self, undo_mb=0, gate_only=False, trace=False, tape=False, copies=False):
         """copies: those for the jump are taken whatever was decided about them."""
-        from finitude import rewind
+        from finitude.second_run import rewind
 
         self.install.install()
         self.native.set_undo_budget(undo_mb << 20)

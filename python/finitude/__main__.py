@@ -1,6 +1,6 @@
 import sys
 
-from .cli import main
+from .words.cli import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -2,8 +2,13 @@
 
 import torch  # noqa: F401  the engine's libraries must be loaded first
 
-from . import _cold, _native, capsule, child, config, install, notebook
-from .session import Session
+from . import _native
+from .base import config
+from .capsules import capsule
+from .first_run import _cold, allowed, install
+from .first_run.session import Session
+from .program import cells
+from .start import child
 
 
 class Watch:
@@ -27,7 +32,7 @@ class Watch:
         """What a notebook shows of it: the report so far."""
         if not self._session.report.worth_writing():
             return "<p>finitude: watching; no step yet</p>"
-        return notebook.page(self.report())
+        return cells.page(self.report())
 
     def close(self):
         if not self._owner or _cold.session is not self._session:
@@ -60,8 +65,8 @@ def watch(model=None, optimizer=None, **options):
         _cold.session = session
         _native.reset()
         _native.hand_reset()
-        install.install()
-        notebook.attach(session)
+        install.install(child.wait_for_training)
+        cells.attach(session)
         if session.config.level == "trace":
             _native.set_trace_level(True)
             _native.trace_start()
@@ -85,27 +90,10 @@ def step(closure):
 def save(name, tensor):
     """Keeps the statistics of a tensor under a name for the report of an alarm in this window. Returns the tensor."""
     if _cold.session is not None:
-        from .report import statistic
+        from .program.counts import statistic
 
         _cold.session.saved[name] = statistic(name, tensor.detach())
     return tensor
-
-
-class _Allowance:
-    def __init__(self, module, op, reason):
-        self.module, self.op, self.reason, self.used = module, op, reason, 0
-
-    def matches(self, birth):
-        if self.op is not None and birth.get("op") not in (self.op, f"aten::{self.op}"):
-            return False
-        if self.module is not None:
-            place = birth.get("module", "")
-            if place != self.module and not place.endswith("." + self.module):
-                return False
-        return True
-
-    def describe(self):
-        return f"module={self.module!r} op={self.op!r} ({self.reason})"
 
 
 def allow(module=None, op=None, tensor=None, reason=""):
@@ -122,4 +110,4 @@ def allow(module=None, op=None, tensor=None, reason=""):
     if tensor is not None:
         _cold.session.allowed_tensors.append(tensor)
     else:
-        _cold.session.allowed.append(_Allowance(module, op, reason))
+        _cold.session.allowed.append(allowed.Allowance(module, op, reason))

@@ -1,4 +1,4 @@
-// Calls into finitude._cold, on rare events.
+// Calls into finitude.first_run._cold, on rare events.
 #include "bindings/live_torch.h"
 
 namespace finitude::bindings {

@@ -104,7 +104,7 @@ struct Counters {
 
 struct Live {
   bool on = false;
-  PyObject* cold = nullptr;          // finitude._cold: the Python side of rare events
+  PyObject* cold = nullptr;          // finitude.first_run._cold: the Python side of rare events
   PyObject* original_backward = nullptr;
   PyObject* original_clip_value = nullptr;
   PyObject* original_scale = nullptr;
@@ -154,7 +154,7 @@ void switch_off(const char* why) noexcept;
 
 OptimizerEntry* find_entry(PyObject* optimizer) noexcept;
 OptimizerEntry* new_entry(PyObject* optimizer);
-// Calls finitude._cold.<name>(a, ...). Returns a new reference, or null with a Python error set.
+// Calls finitude.first_run._cold.<name>(a, ...). Returns a new reference, or null with a Python error set.
 PyObject* call_cold(const char* name, PyObject* a, PyObject* b = nullptr, PyObject* c = nullptr);
 PyMethodDef* live_methods();
 

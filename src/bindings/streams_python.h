@@ -1,5 +1,5 @@
 // Streams of random numbers whose state lies in an object's own memory: numpy's Generator and RandomState, Python's
-// random.Random. Which bytes those are, finitude/streams.py finds out and tries. All with the GIL held.
+// random.Random. Which bytes those are, finitude/program/streams.py finds out and tries. All with the GIL held.
 #pragma once
 
 #include <Python.h>

@@ -1,4 +1,4 @@
-// Units of work as Python functions: what python/finitude/units.py calls.
+// Units of work as Python functions: what python/finitude/first_run/units.py calls.
 #pragma once
 
 #include <pybind11/pybind11.h>

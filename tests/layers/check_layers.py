@@ -6,6 +6,7 @@ Each rule is a function from a Tree to violations; RULES lists them. To add a ru
 and give tests/test_layers.py a tree that breaks it.
 """
 
+import ast
 import dataclasses
 import os
 import pathlib
@@ -17,6 +18,9 @@ LAYERS = (
     "base", "sense", "record", "decide", "capture", "observe", "replay", "compare", "locate", "explain", "show", "recorder", "cli",
     "bindings",
 )  # fmt: skip
+# The folders of python/finitude, likewise; its public modules stand above all of them.
+PYTHON_LAYERS = ("base", "program", "findings", "capsules", "second_run", "first_run", "selftest", "start", "doctor", "words")
+PYTHON_GROUND = {"errors", "rules", "_native", "_built_for"}  # public or built, and below all folders
 MAX_LINES = 450
 
 # What a file name has to say before the file may include a header: the suffixes of its stem, or "bindings" for the folder.
@@ -115,6 +119,51 @@ def layer_order(tree):
                 yield file.path, line, f"a contract includes {header}; include/ knows nothing of src/"
             elif LAYERS.index(target) > LAYERS.index(file.layer):
                 yield file.path, line, f"{file.layer} includes {header}, which stands to its right"
+
+
+def _imports(file, module):
+    """(line, module relative to python/finitude that is imported) of a module there, where it stands and inside functions."""
+    package = module.split(".")[:-1]
+    for node in ast.walk(ast.parse(file.data)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
+            for name in node.names:
+                yield node.lineno, ".".join(filter(None, [*base, name.name]))
+
+
+def python_order(tree):
+    """A folder of python/finitude imports from itself and from what stands to its left, and no two of its files each other."""
+    root = pathlib.PurePosixPath("python/finitude")
+    files = {".".join(f.path.relative_to(root).with_suffix("").parts): f for f in tree.files if f.path.is_relative_to(root) and
+             f.path.suffix == ".py"}
+    edges = {}
+    for module, file in files.items():
+        folder, _, name = module.rpartition(".")
+        if name in ("__init__", "__main__") or folder not in PYTHON_LAYERS:
+            continue
+        for line, target in _imports(file, module):
+            there = target.split(".")[0]
+            if there in PYTHON_LAYERS and PYTHON_LAYERS.index(there) <= PYTHON_LAYERS.index(folder):
+                imported = target if target in files else target.rpartition(".")[0]  # a module, or a name in one
+                edges.setdefault(module, {})[imported] = line
+            elif there not in PYTHON_GROUND and target != "__version__":
+                yield file.path, line, f"{folder} imports {there}, which does not stand to its left"
+    told = set()  # one line for a circle
+    for module, targets in sorted(edges.items()):
+        for target, line in targets.items():
+            if module not in told and module in (reached := _reached(edges, target)):
+                told |= {m for m in reached if module in _reached(edges, m)}
+                yield files[module].path, line, f"imports {target}, which needs this file"
+
+
+def _reached(edges, start):
+    found, ahead = set(), [start]
+    while ahead:
+        for target in edges.get(ahead.pop(), {}):
+            if target not in found:
+                found.add(target)
+                ahead.append(target)
+    return found
 
 
 def relative_includes(tree):
@@ -237,6 +286,7 @@ def named_paths(tree):
 
 RULES = (
     layer_order,
+    python_order,
     relative_includes,
     named_dependencies,
     indirect_dependencies,

@@ -1,6 +1,6 @@
 """Found through PYTHONPATH by every Python that a watched program starts.
 
-Waits for `import torch`, then hands over to finitude.child. Where torch is never imported nothing else happens. Any
+Waits for `import torch`, then hands over to finitude.start.child. Where torch is never imported nothing else happens. Any
 Python may come across this file, so it keeps to what old ones can read.
 """
 
@@ -57,7 +57,7 @@ def _torch_is_here():
             module = importlib.util.module_from_spec(spec)
             sys.modules["finitude"] = module
             spec.loader.exec_module(module)
-        from finitude import child
+        from finitude.start import child
 
         child.wait_for_training()
     except Exception as e:

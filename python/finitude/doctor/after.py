@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 
-from .. import pack
+from ..capsules import pack
 from .facts import Replay, Run
 
 MAX_BYTES = 256 << 20

@@ -248,7 +248,7 @@ def main(words):
         sys.stderr.write(f"finitude doctor: the engine that reads runs cannot be loaded here: {_clean(e)}\n")
         return CANNOT
     if options.json:
-        from ..plain_json import safe
+        from ..base.plain_json import safe
 
         sys.stdout.write(json.dumps(safe(_document(options, examination)), indent=1, allow_nan=False) + "\n")
     else:

@@ -117,9 +117,9 @@ def _look(target, is_module, arguments, steps, seconds, write):
     try:
         import torch  # noqa: F401
 
-        from .. import launch
+        from ..base import _places
         from ..errors import Reached
-        from .. import _places
+        from ..start import launch
         from . import hooks, look as looks
 
         look = looks.Look(steps, write)

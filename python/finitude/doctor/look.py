@@ -13,9 +13,9 @@ import torch
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from .. import discover, flags
+from ..base.plain_json import safe
 from ..errors import Reached
-from ..report import safe
+from ..program import discover, flags
 from . import measure, operations
 from .measure import place, rms, statistics, tensors_of
 

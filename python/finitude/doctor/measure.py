@@ -7,7 +7,8 @@ import sys
 
 import torch
 
-from .. import _native, _places
+from .. import _native
+from ..base import _places
 
 HALF_NORMAL = 6.103515625e-05   # the smallest normal float16
 SAMPLE = 1 << 20                # elements of a gradient whose small values are counted

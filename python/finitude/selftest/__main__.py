@@ -5,7 +5,8 @@ import json
 import os
 import sys
 
-from .. import config, family, targets
+from ..base import config, family
+from ..start import targets
 
 
 def main(argv):
@@ -20,10 +21,10 @@ def main(argv):
     target = targets.resolve(name, arguments, is_module)
     command = [sys.executable, "-m", "finitude.selftest", os.path.abspath(order), *argv[1:]]
     if target.kind == "command":
-        from .. import supervise
+        from ..start import supervise
 
         supervise.main(settings, target, command)
-    from .. import run
+    from ..start import run
 
     run.main(settings, target.kind == "module", target.name, target.arguments, command)
 

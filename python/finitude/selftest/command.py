@@ -9,9 +9,9 @@ import subprocess
 import sys
 import tempfile
 
-from .. import config
+from ..base import config
 from . import verdict
-from .options import HELP, UsageError, parse
+from .options import HELP, parse, UsageError
 
 OK, BAD, USAGE, CANNOT = 0, 1, 2, 4
 

@@ -13,8 +13,11 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from .. import _cold, _native, damage, discover, ranks
+from .. import _native
 from ..errors import NonFiniteError
+from ..first_run import _cold
+from ..program import discover, ranks
+from ..second_run import damage
 from .where import here
 
 KEYS = ("phase", "op", "file", "line", "module", "node", "forward", "name")

@@ -5,9 +5,9 @@ import sys
 
 import torch
 
-from .. import _places
+from ..base import _places, HOME
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = HOME + os.sep
 _OPTIM = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
 _ENGINE = (torch.autograd.backward.__code__, torch.autograd.grad.__code__)
 _MODULE_CALL = torch.nn.Module._call_impl.__code__

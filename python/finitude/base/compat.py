@@ -1,0 +1,141 @@
+"""Everything that differs between versions of Python and torch, in one place (C++: python_compat.h, python_bytecode.h of src/bindings)."""
+
+import functools
+import re
+import sys
+
+PYTHON_RANGE = ((3, 10), (3, 13))
+TORCH_RANGE = ((2, 7), (2, 13))
+ONLY_COMPILED = "it fails only when compiled, or with the random numbers that compiled code draws"
+
+
+def torch_version(text):
+    """(major, minor) of a version such as '2.13.0+cpu'; (0, 0) of what cannot be read as one."""
+    found = re.match(r"(\d+)\.(\d+)", text)
+    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+
+
+def out_of_range(torch_text):
+    """Why this combination is not watched, in one line; None if it is in range."""
+    python = sys.version_info[:2]
+    if not PYTHON_RANGE[0] <= python <= PYTHON_RANGE[1]:
+        return f"Python {python[0]}.{python[1]} is outside the supported range 3.10 to 3.13"
+    minor = torch_version(torch_text)
+    if not TORCH_RANGE[0] <= minor <= TORCH_RANGE[1]:
+        return f"torch {torch_text} is outside the supported range 2.7 to 2.13"
+    return None
+
+
+def built_for_another(torch_text):
+    """Why the extension may not be loaded with this torch, in one line; None if it may.
+
+    Between minor versions torch's C++ classes change their layout: the extension may load and then read wrong memory.
+    """
+    try:
+        from .._built_for import TORCH
+    except ImportError:  # used from a source tree
+        return None
+    if torch_version(TORCH) == torch_version(torch_text):
+        return None
+    return f"the engine was built for torch {TORCH}, and this is torch {torch_text} (install finitude again)"
+
+
+def clip_hook_names():
+    """The functions of torch.nn.utils.clip_grad that apply a computed norm (private since 2.6, unchanged to 2.13)."""
+    return "_clip_grads_with_norm_"
+
+
+# Globals, as the compiler looks up only those in what it traces here: its own switch, once it is loaded, and functions.
+comptime = None
+_instead = []
+
+
+def _break_unless_forbidden(context):
+    if not getattr(context._i_will_not_complain_if_bc_breaks_InstructionTranslator(), "one_graph", True):
+        context.graph_break()
+
+
+@functools.cache
+def pass_over(function, instead=None):
+    """What torch.compile makes of a function of ours in a compiled step: a break of the graph, where it is called as ever;
+    where the program forbids breaks (fullgraph), `instead` or nothing, and that step is not watched. Without this torch
+    would warn on stderr, or end the program. Only once an optimizer has imported the compiler.
+    """
+    global comptime
+    if "torch._dynamo" not in sys.modules:
+        return
+    try:
+        from torch._dynamo.comptime import comptime
+        from torch._dynamo.decorators import substitute_in_graph
+    except ImportError:
+        return
+
+    place = len(_instead)
+    _instead.append(instead)
+
+    def in_graph(*args, **kwargs):
+        comptime(_break_unless_forbidden)
+        return _instead[place](*args, **kwargs) if _instead[place] is not None else None
+
+    try:
+        substitute_in_graph(function, skip_signature_check=True)(in_graph)
+    except (TypeError, ValueError):  # an older torch, or done before
+        return
+
+
+@functools.cache
+def _hooked_step_code():
+    """The code of the wrapper that torch puts around every optimizer's step (unchanged from 2.0 to 2.13)."""
+    import torch
+
+    return torch.optim.Optimizer.profile_hook_step(lambda: None).__code__
+
+
+def step_cell(kind):
+    """The closure cell that holds the class's own step inside the wrapper torch puts around it, or None."""
+    step, code = getattr(kind, "step", None), _hooked_step_code()
+    while step is not None:
+        if getattr(step, "__code__", None) is code and "func" in code.co_freevars:
+            return step.__closure__[code.co_freevars.index("func")]
+        step = getattr(step, "__wrapped__", None)
+    return None
+
+
+def compiled_code_ran():
+    """True if torch.compile made at least one graph in this process."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return utils is not None and utils.counters["stats"]["unique_graphs"] > 0
+
+
+def run_eagerly():
+    """From here compiled code runs op by op, until `end_eager` is given what this returns. None: nothing was compiled."""
+    if not compiled_code_ran():
+        return None
+    import torch
+
+    return torch.compiler.set_stance("force_eager")
+
+
+def end_eager(stance):
+    """Puts the stance of torch.compile back to what it was before `run_eagerly`."""
+    if stance is not None:
+        stance.__exit__(None, None, None)
+
+
+def abort_groups():
+    """Operations that wait for other ranks fail now, in all process groups. Where torch cannot do that (2.7), nothing."""
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    for group in list(getattr(getattr(module, "_world", None), "pg_map", ())):
+        try:
+            group.abort()
+        except (AttributeError, RuntimeError, ValueError):
+            continue
+
+
+def group_store():
+    """The store through which the ranks of the default process group met, or None (private name, unchanged 2.7 to 2.13)."""
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    try:
+        return module._get_default_store()
+    except (AttributeError, ValueError, KeyError, RuntimeError):
+        return None

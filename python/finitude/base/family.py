@@ -1,0 +1,70 @@
+"""What a watched program hands down to the processes that it starts, so that those that train are watched as well.
+
+Two environment variables: PYTHONPATH, by which each Python finds our sitecustomize (_hook), and FINITUDE_FAMILY, which
+names the directory of the run and the options. Nothing here imports torch.
+"""
+
+import dataclasses
+import json
+import os
+import sys
+
+from . import config, HOME
+
+VARIABLE = "FINITUDE_FAMILY"
+HOOK = os.path.join(HOME, "_hook")
+_HOOK_TAIL = os.path.join("finitude", "_hook")
+
+
+@dataclasses.dataclass
+class Family:
+    directory: str     # of the run; every process that trains makes one of its own below it
+    settings: config.Config
+    orders: str = ""   # in a second run of the whole program: the directory with what each process is to explain
+
+
+def run_path(settings, script, started):
+    """The directory of a run. Not made here."""
+    stem = os.path.splitext(os.path.basename(script or "run"))[0] or "run"
+    name = f"{started.astimezone().strftime('%Y%m%d-%H%M%S')}-{stem}-{os.getpid()}"
+    return os.path.abspath(os.path.join(settings.runs, name))
+
+
+def _is_hook(entry):
+    return entry.rstrip(os.sep).endswith(_HOOK_TAIL)
+
+
+def withdraw(environ):
+    """Takes both variables' parts of ours out again."""
+    environ.pop(VARIABLE, None)
+    rest = [p for p in environ.get("PYTHONPATH", "").split(os.pathsep) if not _is_hook(p)]
+    if any(rest):
+        environ["PYTHONPATH"] = os.pathsep.join(rest)
+    else:
+        environ.pop("PYTHONPATH", None)
+
+
+def announce(environ, directory, settings, orders=""):
+    """Processes started with this environment belong to the run in `directory`."""
+    withdraw(environ)
+    environ[VARIABLE] = json.dumps({"directory": directory, "orders": orders,
+                                    "settings": {**dataclasses.asdict(settings), "report": ""}})
+    before = environ.get("PYTHONPATH")
+    environ["PYTHONPATH"] = HOOK + (os.pathsep + before if before else "")
+
+
+def found(environ=os.environ):
+    """The family that this process was born into, or None."""
+    try:
+        told = json.loads(environ.get(VARIABLE, "null"))
+        return told and Family(told["directory"], config.Config(**told["settings"]), told["orders"])
+    except (ValueError, KeyError, TypeError):  # of another version of finitude
+        return None
+
+
+def stand_down():
+    """This process is a `finitude run` of its own: whatever waits in it for its training lets go."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not getattr(finder, "is_finitude", False)]
+    child = sys.modules.get("finitude.start.child")
+    if child is not None:
+        child.let_go()

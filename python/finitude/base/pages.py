@@ -1,0 +1,56 @@
+"""Writes reports where the engine, and so torch, may not be loaded yet, or not be there at all."""
+
+import json
+import os
+import sys
+
+
+def write(path, content):
+    """The bytes under that name, all or nothing. False, and a warning, where that cannot be."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        with open(temporary, "wb") as f:
+            f.write(content)
+        os.replace(temporary, path)
+        return True
+    except OSError as e:
+        sys.stderr.write(f"finitude: warning: cannot write {path}: {e.strerror}\n")
+        return False
+
+
+def as_json(document):
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def engine():
+    """The engine, with which reports are rendered; None where torch cannot be imported."""
+    try:
+        import torch  # noqa: F401  the engine's libraries
+
+        from .. import _native
+    except (ImportError, OSError):
+        return None
+    return _native
+
+
+def write_html(path, text):
+    """The page of the report whose JSON is `text`, where that can be made."""
+    try:
+        return write(path, engine().render_html(text))
+    except (AttributeError, ValueError) as e:
+        sys.stderr.write(f"finitude: warning: {path} could not be made: {e}\n")
+        return False
+
+
+def tell(document):
+    """The alarms that a second run of all ranks explained, as any other report on stderr; one is enough."""
+    native = engine()
+    alarms = [a for a in document["alarms"] if a["rerun_by"] == "restart"]
+    if native is None or not alarms:
+        return
+    told = {**document, "alarms": alarms[:1], "advisories": []}
+    told.pop("trace", None)
+    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    encoding = (getattr(sys.stderr, "encoding", None) or "ascii").lower().replace("-", "")
+    sys.stderr.write(native.render_terminal(json.dumps(told), colour, 80, encoding.startswith("utf")))

@@ -1,0 +1,275 @@
+"""Capsules: the second run of a bad step is put on a tape, and the tape with what it reads into a folder beside the report."""
+
+import contextlib
+import datetime
+import getpass
+import json
+import linecache
+import os
+import platform
+import sys
+import time
+
+import torch
+
+from .. import _native
+from ..base.plain_json import safe
+from ..findings.capsule_alarm import without_sources
+from ..program import begun, discover, flags, ranks
+
+REPLAY_BELOW = 16 << 20  # bytes of inputs: a replay to check the capsule takes no longer than a step of such a size
+HURRIED_SECONDS = 5         # that a program which was told to end waits for what is being written
+GOES_ON = ("skip", "warn", "rollback")  # policies under which the program trains on after an alarm
+PLAYER = os.path.join(os.path.dirname(_native.__file__), "finitude-replay")
+FINE = ("identical", "not tried", "nothing to compare", "operators of other libraries")  # how a replay comes out that nobody need hear of
+# Of the environment only what changes what is computed.
+VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "MKL_CBWR", "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA",
+             "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "CUDA_VISIBLE_DEVICES", "PYTHONHASHSEED", "PYTORCH_ALLOC_CONF",
+             "PYTORCH_CUDA_ALLOC_CONF", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
+
+
+def wanted(session):
+    return session.config.capsules > 0 and session.config.capsule_max > 0
+
+
+def limit(session):
+    return session.config.capsule_max << 20
+
+
+def begin(session, generators=None):
+    """The step that runs from here on is recorded. generators: as it begins with them, where they are others than now."""
+    if wanted(session):
+        begun.here(generators)
+        _native.tape_start(limit(session))
+
+
+def stop(session, optimizer, parameters=False, sinks=(), raised=False):
+    """The step is over: says what a replay has to come to, and what the memory is that it reads. raised: and never came to backward."""
+    if not _native.tape_on():
+        return
+    _native.tape_stop()
+    begun.remember(session, optimizer)
+    own = set(discover.names(optimizer)) if parameters and optimizer is not None else ()
+    for kind, name, tensor in sinks or ():
+        if kind == "parameter" and name in own:
+            continue  # told with the others below
+        if (raised or kind != "loss") and kind != "gradient" and tensor is not None:  # told by name below, or as backward began
+            _native.tape_outcome(kind, name, tensor.detach())
+    if optimizer is not None:
+        describe(optimizer, parameters)
+    name_modules()
+
+
+def name_modules():
+    """Tells the tape in hand what else modules hold, after all that optimizers own, as the first name stays: weights that nobody
+    trains (a frozen backbone, a teacher) have rows, and none of them is a sample."""
+    for module in discover.instances(torch.nn.Module):
+        for kind, held in (("frozen", "_parameters"), ("buffer", "_buffers")):
+            tensors = module.__dict__.get(held)
+            for name, tensor in tensors.items() if isinstance(tensors, dict) else ():
+                if isinstance(tensor, torch.Tensor):
+                    _native.tape_name(tensor, kind, f"{type(module).__name__}.{name}")
+
+
+def describe(optimizer, parameters=False):
+    """Tells the tape in hand what memory of this optimizer it reads, and what the step came to there."""
+    for name, p in zip(discover.names(optimizer), discover.parameters(optimizer)):
+        _native.tape_name(p, "parameter", name)
+        if p.grad is not None:
+            _native.tape_outcome("gradient", name, p.grad)
+            _native.tape_name(p.grad, "gradient", name)
+        if parameters:
+            _native.tape_outcome("parameter", name, p.detach())
+        state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+        for key, value in (state or {}).items():
+            if isinstance(value, torch.Tensor):
+                _native.tape_name(value, "state", f"{name}.{key}")
+    for name, buffer in discover.buffers(optimizer):
+        _native.tape_name(buffer, "buffer", name)
+        _native.tape_outcome("buffer", name, buffer)
+
+
+def folder_for(session, alarm):
+    """Where the capsule of that alarm goes; None where it cannot be written."""
+    directory = session.report.run_directory()
+    if directory is None:
+        return None
+    name = f"step-{alarm['step']:06d}"
+    if ordinal := alarm.get("optimizer_ordinal"):
+        name += f"-optimizer-{ordinal}"
+    path = os.path.join(directory, name)
+    for again in range(2, 100):
+        if not os.path.exists(path) and path not in session.capsules:
+            break
+        path = os.path.join(directory, f"{name}-{again}")
+    return path
+
+
+def write(session, alarm, folder=None, beside=False):
+    """Writes what was recorded. The path, or None, with the reason in the report's list of what was not watched. beside: the program
+    goes on meanwhile, where its policy is that; the alarm says that it is pending until `settle` or `finish` know what came of it."""
+    settle(session)
+    folder = folder or folder_for(session, alarm)
+    start = begun.forget()
+    if folder is None:
+        _native.tape_clear()
+        return None
+    about = _about(session, alarm)
+    held = []
+    if start is not None and not session.config.redact:
+        about["start"] = start.document
+        held = start.tensors.files
+        if any(start.samples):
+            about["samples"] = start.samples
+    text = json.dumps(about, allow_nan=False)
+    what = folder, text, limit(session), bool(session.config.redact), REPLAY_BELOW, _source_of, held
+    runs = os.path.dirname(session.report.planned_directory()) if session.target is None else ""
+    if beside and session.config.on_alarm in GOES_ON:
+        why = _native.capsule_write_beside(*what, PLAYER if os.access(PLAYER, os.X_OK) else "", runs, session.config.capsules)
+        if not why:
+            session.capsules[folder] = alarm
+            alarm["capsule_pending"] = True
+            return folder
+        _tell(session, alarm, why)
+        return None
+    why, replayed = _native.capsule_write(*what)
+    _tell(session, alarm, why, replayed)
+    if why:
+        return None
+    _native.capsules_keep_newest(os.path.dirname(folder), session.config.capsules, folder)
+    _native.capsules_remove_left_behind(runs)
+    return folder
+
+
+def _tell(session, alarm, why, replayed=""):
+    if why:
+        session.not_watched(f"a capsule of step {alarm['step']}: {why} (--capsule-max {session.config.capsule_max})")
+    elif not replayed.startswith(FINE):
+        session.not_watched(f"all of step {alarm['step']}: its capsule comes out otherwise when it is replayed ({replayed})")
+
+
+def settle(session):
+    """What has come of the capsules that were written beside the program."""
+    for done in _native.capsules_done() if session.capsules else ():
+        alarm = session.capsules.pop(done["folder"], None)
+        if alarm is None:
+            continue
+        del alarm["capsule_pending"]
+        why = f"its folder {done['why_not']}" if done["why_not"] else ""
+        _tell(session, alarm, why, done["replayed"])
+        if why:  # it was said that it was being written
+            alarm["capsule"] = None
+            _say(f"finitude: step {alarm['step']} leaves no capsule: {why}\n")
+
+
+def finish(session, hurried=False):
+    """The program ends: waits for the capsules that are being written. hurried: somebody ended it, and waits for that."""
+    if not session.capsules:
+        return
+    began, told = time.monotonic(), False
+    try:
+        while not _native.capsules_wait(0.05):
+            waited = time.monotonic() - began
+            if hurried and waited > HURRIED_SECONDS:
+                break
+            if waited > 2 and not told:  # a small one takes less, with its replay
+                told = True
+                steps = ", ".join(str(alarm["step"]) for alarm in session.capsules.values())
+                _say(f"finitude: finishing the capsule of step {steps}" +
+                     (f", for at most {HURRIED_SECONDS} s\n" if hurried else " (Ctrl-C leaves it out)\n"))
+    except KeyboardInterrupt:
+        pass
+    if not _native.capsules_wait(0):
+        _native.capsules_give_up()
+        _native.capsules_wait(1.0)
+    settle(session)
+    for alarm in session.capsules.values():  # of a disk that does not answer
+        del alarm["capsule_pending"]
+        alarm["capsule"] = None
+        _tell(session, alarm, "it was not written when the program ended")
+    session.capsules.clear()
+
+
+def _say(text):
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def arrived(session, alarm, folder):
+    """The folder that a second process has written, if it can be seen from here."""
+    if folder is None or os.path.isfile(os.path.join(folder, "capsule.json")):
+        return folder
+    session.not_watched(f"a capsule of step {alarm['step']}: the second process could not write to {os.path.dirname(folder)}")
+    return None
+
+
+def _about(session, alarm):
+    redact = session.config.redact
+    about = {
+        "kind": "finitude capsule", "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "finitude": _native.version, "torch": torch.__version__, "python": platform.python_version(),
+        "platform": platform.platform(), "machine": platform.machine(),
+        "step": alarm["step"], "micro_batch": alarm.get("micro_batch", 0), "rank": alarm.get("rank", 0), "ranks": ranks.world()[1],
+        "optimizer": alarm.get("optimizer", ""), "alarm": alarm, "flags": flags.flags(),
+    }
+    if redact:
+        about["alarm"] = without_sources(alarm)
+    else:
+        about["command"] = list(session.report.command)
+        about["seeds"] = flags.seeds()
+        about["user"], about["host"] = _user(), platform.node()
+        about["script"] = session.report.script or ""
+        about["git"] = _git(os.path.dirname(os.path.abspath(about["script"])) if about["script"] else os.getcwd())
+        about["environment"] = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    return safe(about)
+
+
+def _source_of(file, line):
+    return linecache.getline(file, line).strip()[:400]
+
+
+def _git(directory):
+    """The commit that is checked out around the script, read from the files of git; None where there is none."""
+    while not os.path.exists(os.path.join(directory, ".git")):
+        parent = os.path.dirname(directory)
+        if parent == directory:
+            return None
+        directory = parent
+    try:
+        own = os.path.join(directory, ".git")
+        if os.path.isfile(own):  # of a worktree or a submodule: the name of the folder
+            own = os.path.normpath(os.path.join(directory, _line(own).removeprefix("gitdir: ")))
+        shared = os.path.join(own, "commondir")
+        shared = os.path.normpath(os.path.join(own, _line(shared))) if os.path.isfile(shared) else own
+        head = _line(os.path.join(own, "HEAD"))
+        if not head.startswith("ref: "):
+            return {"commit": head, "branch": None}
+        branch = head[5:]
+        loose = os.path.join(shared, *branch.split("/"))
+        return {"commit": _line(loose) if os.path.isfile(loose) else _packed(os.path.join(shared, "packed-refs"), branch), "branch": branch}
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _line(file):
+    with open(file, encoding="utf-8") as f:
+        return f.read(4096).strip()
+
+
+def _packed(file, branch):
+    """Its commit in the one file where git puts those of many branches; None where it has none yet."""
+    with contextlib.suppress(FileNotFoundError), open(file, encoding="utf-8") as f:
+        for line in f:
+            commit, _, name = line.strip().partition(" ")
+            if name == branch:
+                return commit
+    return None
+
+
+def _user():
+    """Who ran it; None where the system does not know."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None

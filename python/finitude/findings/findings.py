@@ -1,0 +1,186 @@
+"""What the trace of a step says about its alarm: fingerprint, facts, births, cause, fix."""
+
+import json
+import linecache
+import sys
+
+import torch
+
+from .. import _native
+from ..base.plain_json import number, safe
+from ..program import cells, discover, intake, ranks, updates
+from . import growth, hyper, mend, samples
+
+
+def fingerprint(optimizer):
+    """What must come out again, bit for bit: the losses of the window and the gradients as scanned.
+
+    None for an optimizer that is gone: the losses that no step answered for are what is left.
+    """
+    if optimizer is None:
+        losses = _native.pending_bad_losses() + _native.waiting_checks()
+        return {"losses": [loss["sum"] for loss in losses], "generator": None, "gradients": None}
+    window = _native.window(optimizer)
+    return {
+        "losses": [l["sum"] for l in window["losses"]],
+        # Where all values are NaN the bits prove little; a run on other data draws other numbers.
+        "generator": _native.checksum(torch.get_rng_state()),
+        "gradients": [_native.checksum(p.grad) if p.grad is not None else 0 for p in discover.parameters(optimizer)],
+    }
+
+
+def told_late(loss, gradients):
+    """What a device told of a step that the program has left behind, in place of a fingerprint. gradients: [(index, NaN, Inf), ...]."""
+    return {"late": {"loss": float(loss).hex(), "gradients": sorted(map(list, gradients))}}
+
+
+def is_as_told(optimizer, late):
+    """Is that also what the step holds that has just run?"""
+    losses = [float(l["value"]).hex() for l in _native.window(optimizer)["losses"]]
+    found = [[i, s["nan"], s["inf"]] for i, p in enumerate(discover.parameters(optimizer))
+             if p.grad is not None and (s := _native.statistics(p.grad)) and s["nan"] + s["inf"]]
+    # A long queue of steps may have kept only the first of the bad gradients.
+    return all(one in found for one in late["gradients"]) and (not losses or late["loss"] in losses)
+
+
+NAMED_MB = 256  # of tensors in names that are compared
+
+
+def in_names():
+    """[number of the frame, name, checksum] of the tensors of the user's frames: where losses and gradients are NaN all over, what
+    tells that a second run had the same data. Not of what is written in place: a sum over many steps is another one by now."""
+    found, left = [], NAMED_MB << 20
+    for number, frame in enumerate(discover.user_frames()):
+        for name, value in discover.names_of(frame).items():
+            # Of a class of the program's own every question may be its code.
+            if type(value) is torch.Tensor and not value.is_inference() and value.layout is torch.strided and value._version == 0 and \
+                    (left := left - value.nbytes) >= 0:
+                found.append([number, name, _native.checksum(value)])
+    return found
+
+
+def other_values(named):
+    """Names in which now another value stands than then; one that could not be kept tells nothing."""
+    now = {(number, name): value for number, name, value in in_names()}
+    return [name for number, name, value in named if now.get((number, name), value) != value]
+
+
+def history(ordinal):
+    """What is known of the last steps of an optimizer."""
+    points = _native.history(ordinal)
+    return {"loss": [number(p[0]) for p in points], "grad_absmax": [number(p[1]) for p in points]}
+
+
+def load_rules(config):
+    """The rules of the user's own that options name; others enter themselves as the program runs."""
+    if config.rules:
+        from .. import rules
+
+        rules.load(config.rules)
+
+
+def _facts(session, optimizer):
+    if optimizer is None:
+        return "{}"
+    ordinal = _native.window(optimizer)["ordinal"]
+    points = [{"loss": number(l), "grad": number(g), "lr": number(r)} for l, g, r in _native.history(ordinal)]
+    group = optimizer.param_groups[0] if optimizer.param_groups else {}
+    lr, eps = group.get("lr", 0.0), group.get("eps", 0.0)
+    scaler = session.scaler
+    start = session.started_with.get(id(optimizer), 0.0)
+    return json.dumps(safe({
+        "points": points, "param_absmax": [start, discover.largest_parameter(optimizer)] if start > 0 else [],
+        "lr_now": float(lr), "optimizer": type(optimizer).__name__,
+        "optimizer_eps": float(eps) if isinstance(eps, (int, float)) else 0.0,
+        "half_parameters": any(p.dtype in (torch.float16, torch.bfloat16) for p in discover.parameters(optimizer)),
+        "scaler_active": scaler is not None, "scale": float(scaler.get_scale()) if scaler is not None else 0.0,
+        "scaler_skips_in_row": session.scaler_skips.in_a_row(ordinal),
+    }))
+
+
+def _name_values(session, optimizer):
+    """Tells the trace what the storages are that it saw."""
+    if optimizer is None:
+        return
+    names = discover.names(optimizer)
+    for name, p in zip(names, discover.parameters(optimizer)):
+        _native.trace_name(p, "parameter", name)
+        state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+        for key, value in (state or {}).items():
+            if isinstance(value, torch.Tensor):
+                _native.trace_name(value, "state", f"{name}.{key}")
+    for name, b in discover.buffers(optimizer):
+        _native.trace_name(b, "buffer", name)
+    for tensor in session.allowed_tensors:
+        _native.trace_name(tensor, "constant", "allowed")
+
+
+MAX_OPS = 100_000
+
+
+def analyse(session, optimizer, sinks, want_ops=0, swallowed=False):
+    """The findings of the trace that was just taken. swallowed: overflows that reached no sink count as births."""
+    _native.trace_stop()
+    for kind, name, tensor in sinks or ():
+        if tensor is not None and not _native.is_finite(tensor):
+            _native.trace_sink(kind, name, tensor)
+    _name_values(session, optimizer)
+    if (own := sys.modules.get(f"{__package__.partition('.')[0]}.rules")) is not None:
+        _native.set_rules(own.entered())
+    # Where the optimizer itself did the damage, its state is that of no update.
+    last = None if optimizer is None or swallowed else lambda: updates.last(optimizer)
+    found = json.loads(_native.analyse(_facts(session, optimizer), want_ops, swallowed, float(session.config.experiments), last, ranks.several()))
+    _native.trace_clear()
+    if "births" not in found:  # of a tape that does not play
+        return found
+    mend.add_diff(found)
+    if optimizer is not None:
+        hyper.tell(found, optimizer)
+        growth.tell(found, _native.ring_steps(_native.window(optimizer)["ordinal"]))
+    return ranks.not_from_here(samples.told(found))
+
+
+def apply(alarm, found):
+    """Births, cause, fix and path into the alarm. True if a birth was found."""
+    if not found.get("births"):
+        return False
+    intake.name_loop_line(found["births"][0])
+    found = cells.name_cells(found)
+    for key in ("births", "cause", "fix", "path"):
+        alarm[key] = found[key]
+    if alarm["sink"]["kind"] == "gradient" and found["births"][0]["phase"] in ("forward", "backward", "data"):
+        # Gradients add up over the micro-batches: which of them it was is known only now.
+        alarm["micro_batch"] = found.get("micro_batch", alarm.get("micro_batch", 0))
+    samples.name(alarm, found)
+    return True
+
+
+def passed_over(alarm, why):
+    """A way to run the step again that did not serve, and why."""
+    alarm["rerun_text"] = "; ".join(filter(None, (alarm["rerun_text"], why)))
+
+
+def birth(phase, op="", file="", line=0):
+    """A birth whose place is known without a trace."""
+    return {"phase": phase, "op": op, "file": file, "line": line, "source": linecache.getline(file, line).strip() if file else "",
+            "module": "", "node": "", "inputs": [], "outputs": [], "rows": []}
+
+
+def as_loaded_state(alarm):
+    """What a parameter or state held before the first step is state, whatever wrote it there."""
+    for birth in alarm["births"][:1]:
+        if birth["phase"] != "memory":
+            birth["phase"] = "state"
+            if alarm["cause"]["class"] != "uninitialised-memory":
+                held = alarm["sink"]["name"]
+                alarm["cause"] = {**alarm["cause"], "class": "corrupted-state", "experiments": [], "confidence": "likely",
+                                  "text": f"{held} was not finite before any step was taken: a bad checkpoint or initial value"}
+                instead = {"parameter": "another initial value", "state": "load the weights alone and let the optimizer begin anew"}
+                text = f"an earlier checkpoint, or {instead.get(alarm['sink']['kind'], 'reset the statistics')}"
+                alarm["fix"] = {"text": text, "verified": False, "file": birth.get("file", ""), "line": birth.get("line", 0)}
+
+
+def last_ops():
+    found = json.loads(_native.analyse("{}", MAX_OPS, False))
+    _native.trace_clear()
+    return found.get("ops", [])

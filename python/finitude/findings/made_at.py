@@ -1,0 +1,368 @@
+"""At which line of the user's code a value stops being finite, where no operator of torch tells: numpy, plain Python, a library.
+
+A function is called under `sys.settrace`, which stands for this one call and only while a bad step is explained; a debugger or a
+coverage measurement that has it is left alone (`is_free`). After each line the names of its frame are looked at. A value that is bad
+and becomes good again, such as a NaN that is filled in, takes what was noted of it along; what is left when the call is over, the
+first of it, is where the bad value in the result came from.
+"""
+
+import ast
+import dataclasses
+import linecache
+import math
+import sys
+import types
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..base._places import is_library
+
+MAX_EVENTS, MAX_DEPTH, MAX_ITEMS, MAX_VALUES = 200_000, 5, 4096, 1 << 28
+NUMERIC = ("numpy", "scipy", "pandas", "PIL", "pyarrow")   # to such data what torch is to tensors: the caller's line tells more
+
+COMPREHENSIONS = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"})   # in versions of Python where they are functions
+
+
+def is_free():
+    return sys.gettrace() is None
+
+
+class Look:
+    """Whether values hold what is looked for: NaN where the batch holds NaN, else also Inf. effort: numbers read so far."""
+
+    def __init__(self, only_nan):
+        self.only_nan, self.effort = only_nan, 0
+
+    def _number(self, value):
+        return math.isnan(value) or not self.only_nan and math.isinf(value)
+
+    def _array(self, array):
+        import numpy
+
+        if array.dtype.kind not in "fc":
+            return array.dtype.kind == "O" and any(self.is_bad(v, MAX_DEPTH - 1) for v in array.flat[:MAX_ITEMS])
+        self.effort += array.size
+        return bool((numpy.isnan(array) if self.only_nan else ~numpy.isfinite(array)).any())
+
+    def _tensor(self, tensor):
+        if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.layout is not torch.strided or tensor.device.type == "meta":
+            return False
+        self.effort += tensor.numel()
+        tensor = tensor.detach()
+        return bool((torch.isnan(tensor) if self.only_nan else ~torch.isfinite(tensor)).any())
+
+    def is_bad(self, value, depth=0):
+        """Never raises; what cannot be looked into is not bad."""
+        try:
+            return self._is_bad(value, depth)
+        except Exception:
+            return False
+
+    def _is_bad(self, value, depth):
+        if isinstance(value, (bool, int, str, bytes, type(None))):
+            return False
+        if isinstance(value, float):
+            return self._number(value)
+        if self.effort > MAX_VALUES:
+            return False
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        return any(self.is_bad(v, depth + 1) for _, v in parts(value)) if (array := as_array(value)) is None and depth < MAX_DEPTH \
+            else array is not None and self._array(array)
+
+
+def as_array(value):
+    """The numpy array that a value is, or a column or row of a table; None for others."""
+    module = type(value).__module__.partition(".")[0]
+    if module == "numpy" and hasattr(value, "dtype"):
+        import numpy
+
+        return numpy.asarray(value)
+    if module in ("pandas", "polars") and hasattr(value, "to_numpy") and not hasattr(value, "columns"):
+        return value.to_numpy()
+    return None
+
+
+def parts(value):
+    """[(key, part)] of a list, tuple, dict, table or plain record."""
+    if isinstance(value, dict):
+        return list(value.items())[:MAX_ITEMS]
+    if isinstance(value, (list, tuple)):
+        return list(enumerate(value[:MAX_ITEMS]))
+    if type(value).__module__.partition(".")[0] in ("pandas", "polars") and hasattr(value, "columns"):
+        return [(name, value[name]) for name in list(value.columns)[:MAX_ITEMS]]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return list(vars(value).items())[:MAX_ITEMS]
+    return []
+
+
+@dataclasses.dataclass
+class Place:
+    """Where it was: the statement, and what its sources held. how: "stored" (one of them was bad already), "made" (they were finite),
+    "read" (nothing in sight of the line holds numbers: it came out of a call)."""
+
+    file: str
+    line: int
+    function: str
+    source: str
+    how: str
+    held_in: str = ""   # stored: the expression that holds it
+    value: object = None  # of that expression
+    of_inf: bool = False  # made: NaN, of something infinite
+
+
+@dataclasses.dataclass
+class _Frame:
+    number: int   # of the frame; its address serves others after it
+    entered: int  # number of the event
+    line: int
+    began: int    # number of the event at which that line began
+    given: dict   # ids of its arguments
+    bad: set      # names
+    infinite: set  # names of what is not finite and, where NaN is looked for, not NaN
+
+
+@dataclasses.dataclass
+class _Noted:
+    frame: int
+    name: str
+    began: int    # what was noted from there on happened inside the line
+    number: int
+    place: Place
+
+
+class _Operators(TorchDispatchMode):
+    """What torch computes meanwhile: (number of the event, operator) of those whose result is bad and whose operands are not."""
+
+    def __init__(self, trace):
+        super().__init__()
+        self.trace = trace
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        given = self.trace.look.is_bad([*args, *(kwargs or {}).values()])   # before: it may write into them
+        result = func(*args, **(kwargs or {}))
+        if not given and self.trace.look.is_bad(result):
+            self.trace.operators.append((self.trace.events, func._schema.name))
+        return result
+
+
+class Trace:
+    """One call under a trace of lines: result, or error; `place` where the bad value was made, or None."""
+
+    def __init__(self, look, call):
+        self.operators = []
+        self.look, self.events, self.noted, self.frames, self.count = look, 0, [], {}, 0
+        self.wide = Look(False)
+        self.result = self.error = None
+        self.complete = True
+        sys.settrace(self._called)
+        try:
+            with _Operators(self):
+                self.result = call()
+        except Exception as e:
+            self.error = e
+        finally:
+            sys.settrace(None)
+            self.frames.clear()
+
+    @property
+    def place(self):
+        return self.noted[0].place if self.noted and self.complete else None
+
+    @property
+    def operator(self):
+        """The operator of torch that made it in the line of `place`, or ""."""
+        of_line = [name for number, name in self.operators if self.place is not None and self.noted[0].began <= number <= self.noted[0].number]
+        return of_line[0] if of_line else ""
+
+    def _bad_names(self, frame):
+        return {name for name, value in _names(frame).items() if self.look.is_bad(value)}
+
+    def _infinite_names(self, frame):
+        return {name for name, value in _names(frame).items() if self.wide.is_bad(value)} if self.look.only_nan else set()
+
+    def _called(self, frame, event, arg):
+        if not _is_looked_into(frame) or not self.complete:
+            return None
+        self.count += 1
+        given = {name: id(value) for name, value in _names(frame).items()}
+        self.frames[id(frame)] = _Frame(self.count, self.events, frame.f_lineno, self.events, given, self._bad_names(frame),
+                                       self._infinite_names(frame))
+        return self._event
+
+    def _event(self, frame, event, arg):
+        self.events += 1
+        if self.events > MAX_EVENTS or self.look.effort > MAX_VALUES:
+            self.complete = False
+            sys.settrace(None)
+            return None
+        state = self.frames.get(id(frame))
+        if state is not None and event in ("line", "return"):
+            self._names_after(frame, state)
+            if event == "return":
+                self._returned(frame, state, arg)
+                self.frames.pop(id(frame), None)
+            else:
+                state.line, state.began, state.infinite = frame.f_lineno, self.events, self._infinite_names(frame)
+        return self._event
+
+    def _names_after(self, frame, state):
+        now = self._bad_names(frame)
+        for name in sorted(now - state.bad):
+            self._note(frame, name, state)
+        for one in [n for n in self.noted if n.frame == state.number and n.name in state.bad - now]:
+            self.noted = [n for n in self.noted if not one.began <= n.number <= one.number]
+        state.bad = now
+
+    def _returned(self, frame, state, value):
+        if self.look.is_bad(value):
+            if not any(n.number >= state.entered for n in self.noted):
+                self._note(frame, "", state)
+            return
+        names = _names(frame)   # what it wrote into an argument is bad all the same
+        written = {name for name in state.bad if state.given.get(name) == id(names[name])}
+        mine = [n for n in self.noted if n.frame == state.number and n.name in written]
+        self.noted = [n for n in self.noted if n.number < state.entered or any(m.began <= n.number <= m.number for m in mine)]
+
+    def _note(self, frame, name, state):
+        # What was made in a function that this line called is noted there, before this one. A comprehension is one line.
+        began = state.entered if frame.f_code.co_name in COMPREHENSIONS else state.began
+        self.noted.append(_Noted(state.number, name, began, self.events, _place(frame, state.line, state.bad, state.infinite, self.look)))
+
+
+def _is_looked_into(frame):
+    file = frame.f_code.co_filename
+    return not is_library(file) and frame.f_globals.get("__name__", "").partition(".")[0] not in NUMERIC
+
+
+def _names(frame):
+    """Its own names; what it takes from functions around it was there before."""
+    around = set(frame.f_code.co_freevars)
+    return {k: v for k, v in frame.f_locals.items() if k not in around and k != "self"}
+
+
+def _statement(file, line):
+    """The innermost statement of that line, or None."""
+    text = "".join(linecache.getlines(file))
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+    found = [n for n in ast.walk(tree) if isinstance(n, (ast.stmt, ast.Lambda)) and n.lineno <= line <= (n.end_lineno or n.lineno)]
+    return min(found, key=lambda n: ((n.end_lineno or n.lineno) - n.lineno, isinstance(n, ast.stmt)), default=None)
+
+
+_UNKNOWN = object()
+
+
+def _value(node, frame):
+    """What a plain expression stands for, without running any code of the program's own; _UNKNOWN where that cannot be told."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return frame.f_locals.get(node.id, frame.f_globals.get(node.id, _UNKNOWN))
+    if isinstance(node, (ast.Tuple, ast.List)):
+        items = [_value(n, frame) for n in node.elts]
+        return _UNKNOWN if any(i is _UNKNOWN for i in items) else tuple(items)
+    if isinstance(node, ast.Slice):
+        ends = [None if n is None else _value(n, frame) for n in (node.lower, node.upper, node.step)]
+        return _UNKNOWN if any(e is _UNKNOWN for e in ends) else slice(*ends)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Mod, ast.FloorDiv)):
+        left, right = _value(node.left, frame), _value(node.right, frame)
+        if type(left) is not int or type(right) is not int or right == 0:
+            return _UNKNOWN
+        return {ast.Add: left + right, ast.Sub: left - right, ast.Mult: left * right, ast.Mod: left % right,
+                ast.FloorDiv: left // right}[type(node.op)]
+    if isinstance(node, ast.Attribute):
+        base = _value(node.value, frame)
+        if base is _UNKNOWN:
+            return _UNKNOWN
+        if type(base).__module__.partition(".")[0] == "pandas" and node.attr in ("iloc", "loc", "values"):
+            return getattr(base, node.attr)
+        own = getattr(base, "__dict__", None)
+        return own.get(node.attr, _UNKNOWN) if isinstance(own, dict) else _UNKNOWN
+    if isinstance(node, ast.Subscript):
+        base, at = _value(node.value, frame), _value(node.slice, frame)
+        plain = type(base) in (list, tuple, dict, torch.Tensor) or type(base).__module__.partition(".")[0] in ("numpy", "pandas")
+        try:
+            return base[at] if plain and at is not _UNKNOWN else _UNKNOWN
+        except Exception:
+            return _UNKNOWN
+    return _UNKNOWN
+
+
+def _holds_numbers(value):
+    if isinstance(value, (float, torch.Tensor)) or as_array(value) is not None:
+        return True
+    return any(isinstance(v, (float, torch.Tensor)) or as_array(v) is not None for _, v in parts(value))
+
+
+def _is_bad_text(value, look):
+    """A number as text, as a table holds it that was read without a type."""
+    try:
+        return isinstance(value, str) and look.is_bad(float(value))
+    except ValueError:
+        return False
+
+
+def _sources(node, frame):
+    """(expression, value) of what the statement reads, the largest expressions that can be told."""
+    value = _value(node, frame) if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) else _UNKNOWN
+    if value is not _UNKNOWN:
+        yield node, value
+        return
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.stmt):
+            yield from _sources(child, frame)
+
+
+def _function(code):
+    """Its name; that of the function around it for a comprehension, which is one of its own in older versions of Python."""
+    name = getattr(code, "co_qualname", code.co_name)
+    while name.rpartition(".")[2] in COMPREHENSIONS and "." in name:
+        name = name.rpartition(".")[0].removesuffix(".<locals>")
+    return name
+
+
+def _place(frame, line, bad_before, infinite, look):
+    file, function = frame.f_code.co_filename, _function(frame.f_code)
+    place = Place(file, line, function, linecache.getline(file, line).strip()[:400], "made")
+    statement = _statement(file, line)
+    if statement is None:
+        return place
+    numbers = False
+    of_inf = any(isinstance(n, ast.Name) and n.id in infinite for n in ast.walk(statement))
+    written = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    read = [n for field in ("value", "iter", "test", "body") if isinstance(n := getattr(statement, field, None), ast.expr)]
+    for node, value in [found for n in read for found in _sources(n, frame)]:
+        root = node
+        while isinstance(root, (ast.Attribute, ast.Subscript)):
+            root = root.value
+        if isinstance(_value(root, frame), types.ModuleType) and isinstance(value, float):   # np.nan, a mark
+            numbers = True
+            continue
+        if callable(value) or isinstance(root, ast.Name) and root.id in written - bad_before:
+            numbers |= _holds_numbers(value)   # what it is now is what came of the line
+            continue
+        came_of_it = isinstance(root, ast.Name) and root.id in _names(frame) and root.id not in bad_before
+        if _is_bad_text(value, look) or look.is_bad(value) and not came_of_it:
+            return dataclasses.replace(place, how="stored", held_in=ast.unparse(node), value=value)
+        numbers |= _holds_numbers(value)
+        of_inf |= look.only_nan and Look(False).is_bad(value)
+    computes = any(isinstance(n, (ast.BinOp, ast.AugAssign)) or isinstance(n, ast.Constant) and isinstance(n.value, str) and
+                   _is_bad_text(n.value, look) for n in ast.walk(statement))
+    return dataclasses.replace(place, how="made" if numbers or computes else "read", of_inf=of_inf)
+
+
+class Untraced:
+    """The same where lines cannot be traced: what came of the call alone."""
+
+    place, operator, complete, count, events = None, "", False, 0, 0
+
+    def __init__(self, call):
+        self.result = self.error = None
+        try:
+            self.result = call()
+        except Exception as e:
+            self.error = e

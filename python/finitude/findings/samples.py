@@ -1,0 +1,48 @@
+"""Which samples of the data set the guilty rows of a batch are, where the sampler told."""
+
+from ..program import begun
+from . import datum
+
+
+def told(found):
+    """The findings with what the data set tells of a birth in the data, and with the indices of the step's batches, one list for each that it used, in order."""
+    batches, sources = begun.take_samples()
+    datum.tell(found, sources)
+    if any(batches) and found.get("births"):
+        found["samples"] = batches
+    return found
+
+
+def _named(rows, of, indices):
+    """The samples of these rows, where they are rows of a batch of so many. All of them single none out, and may be rows of something
+    else that has as many, such as a weight."""
+    if not rows or len(rows) == of > 1 or not isinstance(indices, (list, tuple)) or of != len(indices):
+        return []
+    if not all(row < of and type(indices[row]) is int and indices[row] >= 0 for row in rows):
+        return []
+    return [indices[row] for row in rows]
+
+
+def _length(birth):
+    """Of what its rows count: the batch where an experiment found them, else dimension 0 of what the birth made."""
+    if "rows_of" in birth:
+        return birth["rows_of"]
+    shape = (birth.get("outputs") or [{}])[0].get("shape")
+    return shape[0] if shape else None
+
+
+def name(alarm, found):
+    """Into each birth of the alarm, and each of its experiments, that knows rows of the batch."""
+    batches = found.get("samples") or []
+    number = alarm.get("micro_batch") or 0
+    if not batches or len(batches) > 1 and number >= len(batches):
+        return
+    indices = batches[number if len(batches) > 1 else 0]
+    experiments = [e for e in alarm["cause"]["experiments"] if "rows_of" in e]
+    # Of several batches it is known of the culprit only which of them it is in.
+    births = alarm["births"] if len(batches) == 1 else alarm["births"][:1]
+    for told, of in [(b, _length(b)) for b in births] + [(e, e["rows_of"]) for e in experiments]:
+        if samples := _named(told.get("rows"), of, indices):
+            told["samples"] = samples
+            if "rows_in" in told:
+                told["rows_in"] = "batch"

@@ -1,0 +1,65 @@
+"""Called by the engine on rare events only. A failure here must never reach the user's program: it turns us off."""
+
+import sys
+import traceback
+
+from .. import _native
+from ..errors import NonFiniteError, Reached
+from ..program import discover, quiet
+
+session = None
+_standing = discover.Standing()
+after_step = _native.check_after_step  # the hook that looks at what a step wrote: one object, see compat.pass_over
+
+
+def _fail(where):
+    _native.set_on(False)
+    _native.set_tape_level(0)
+    quiet.let_go()
+    line = traceback.format_exc().strip().splitlines()[-1]
+    sys.stderr.write(f"finitude: switched off after an internal failure in {where} ({line}). Training goes on unwatched.\n")
+    if session is not None:
+        session.failed(f"internal failure in {where}: {line}")
+        if session.debug:
+            traceback.print_exc()
+
+
+def _guard(name):
+    def call(*args):
+        if session is None:
+            return None
+        try:
+            with _standing:
+                return getattr(session, name)(*args)
+        except NonFiniteError as e:
+            raise e.with_traceback(None)  # the user's traceback ends at optimizer.step, not in our decisions
+        except (KeyboardInterrupt, SystemExit, Reached):
+            raise
+        except BaseException:
+            _fail(name)
+            return None
+
+    call.__name__ = name
+    return call
+
+
+on_backward = _guard("on_backward")
+first_seen = _guard("first_seen")
+on_window = _guard("on_window")
+on_scaler_skip = _guard("on_scaler_skip")
+on_written = _guard("on_written")
+on_created = _guard("on_created")
+on_stream_met = _guard("on_stream_met")
+on_searched = _guard("on_searched")
+leave_out = _guard("leave_out")
+on_armed = _guard("on_armed")
+on_unit_raised = _guard("on_unit_raised")
+on_scaler_step = _guard("on_scaler_step")
+on_late = _guard("on_late")
+on_hand_begin = _guard("on_hand_begin")
+on_hand_end = _guard("on_hand_end")
+
+
+def on_closure(optimizer, args, kwargs):
+    result = _guard("on_closure")(optimizer, args, kwargs)
+    return result if isinstance(result, tuple) else None

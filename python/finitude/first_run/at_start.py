@@ -1,0 +1,35 @@
+"""What a run begins with: parameters, optimizer state and statistics that were bad before any step was taken."""
+
+import torch
+
+from .. import _native
+from ..program import discover
+
+
+def bad(optimizer, allowed):
+    """(kind of sink, name, tensor) of the first that is not finite before the first step of the optimizer, or None.
+
+    allowed: tensors that the program declared to be as they are.
+    """
+    # Names are looked up only for what is bad: reading a frame's locals makes older Pythons keep them.
+    for i, p in enumerate(discover.parameters(optimizer)):
+        if p.requires_grad and not _native.is_finite(p) and not any(p is a for a in allowed):
+            return "parameter", discover.names(optimizer)[i], p
+    for i, p in enumerate(discover.parameters(optimizer)):
+        state = optimizer.state.get(p)
+        for key, value in (state or {}).items():
+            if isinstance(value, torch.Tensor) and _has_nan(value):
+                return "state", f"{discover.names(optimizer)[i]}.{key}", value
+    # A statistic that is NaN while the loss is finite, or in a module that only evaluates, was so before this forward.
+    loss_bad = any(l["bad"] for l in _native.window(optimizer)["losses"])
+    for name, value, training in discover.normalisation_statistics(optimizer):
+        if not (training and loss_bad) and _has_nan(value):
+            return "buffer", name, value
+    return None
+
+
+def _has_nan(tensor):
+    if _native.is_finite(tensor):  # which a device tells without handing its values over
+        return False
+    s = _native.statistics(tensor)
+    return bool(s and s["nan"])

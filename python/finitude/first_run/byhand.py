@@ -1,0 +1,247 @@
+"""Training without an optimizer: a step is one outermost engine call followed by writes to the leaves below it, or what
+`finitude.step` says. What is written by hand cannot be kept from being written, so it is put back."""
+
+import sys
+
+import torch
+
+from .. import _native
+from ..base.plain_json import number
+from ..capsules import capsule
+from ..errors import NonFiniteError
+from ..findings import findings
+from ..program import discover
+from ..program.files import HeldFiles, written_twice
+from ..program.heap import Ledger
+from ..program.quiet import Quiet
+from ..second_run import restart
+from . import functional
+
+NAME = "updates by hand"
+TRIES = 8          # engine calls after which a program that wrote no leaf is not asked about any more
+
+
+class _Mark:
+    """A leaf as it was when its gradient was asked for."""
+
+    def __init__(self, leaf, with_copy):
+        self.leaf, self.version, self.sum = leaf, leaf._version, _native.checksum(leaf)
+        self.copy = leaf.detach().clone() if with_copy else None
+        self.grad = leaf.grad.clone() if with_copy and leaf.grad is not None else None
+
+    def is_counted(self):
+        """Whether what wrote it was counted: writes through `.data` are not."""
+        return self.leaf._version != self.version
+
+    def is_written(self):
+        return self.is_counted() or _native.checksum(self.leaf) != self.sum
+
+    def put_back(self):
+        """Uncounted: a graph that was built meanwhile goes on to its gradients."""
+        if _native.checksum(self.leaf) != self.sum:
+            self.leaf.data.copy_(self.copy)
+
+
+class _Bad:
+    """A bad step: its loss is known, and whether it will be applied is not."""
+
+    def __init__(self, step, roots, leaves, to_leaves):
+        self.step, self.to_leaves, self.is_zeroed = step, to_leaves, False
+        self.root = next(r for r in roots if isinstance(r, torch.Tensor) and not _native.is_finite(r)).detach().clone()
+        self.marks = [_Mark(leaf, True) for leaf in leaves]
+        self.expected = {"losses": [_native.checksum(self.root)], "generator": _native.checksum(torch.get_rng_state()),
+                         "gradients": None}
+
+
+class ByHand:
+    def __init__(self, session):
+        self.session = session
+        self.is_proven = False     # leaves were written after an earlier engine call
+        self.is_counted = False    # and their versions say so, also where what was added is zero
+        self.is_seen = False       # or the operators that wrote them do
+        self.marks = None          # of the last call, until it is proven
+        self.bad = None
+        self.is_damaged = False    # a bad step was applied, as `warn` asks for
+        self.functional = functional.Functional(session)
+        self.closure = None        # of the finitude.step under way
+        self.second = None         # while a closure is called again: what its engine calls were given
+
+    # -- what the engine tells ------------------------------------------------------------------
+
+    def begin(self, roots, inputs, to_leaves):
+        """An outermost engine call begins. True: its end is of interest."""
+        if functional.is_wrapped(roots):
+            if self.second is None and self.session.target is not None:
+                self.session.target.hand_begins(self.session, functional.plain_all(roots))
+            elif self.second is None:
+                self.functional.begin(roots, inputs)
+            return False
+        if self.second is not None:
+            self.second.append(self.explained(roots))
+            return False
+        if self.session.target is not None:
+            self.session.target.hand_begins(self.session, roots)
+            return False
+        self.settle()
+        step = _native.hand_calls()
+        bad = any(isinstance(r, torch.Tensor) and not _native.is_finite(r) for r in roots)
+        leaves = [x for x in inputs if x.is_leaf] if inputs else discover.leaves_of(roots) if bad or not self.is_proven else []
+        if not self.is_proven:
+            self.marks = [_Mark(leaf, False) for leaf in leaves]
+            _native.watch_writes(leaves)
+        if not bad or not leaves:
+            return False
+        self.bad = _Bad(step, roots, leaves, to_leaves)
+        self.bad.ledger = Ledger(sys._getframe(), leaves)
+        _native.hand_watch(True)       # the next call ends this step, whatever its loss
+        _native.watch_writes(leaves)
+        self.bad.is_zeroed = self.is_proven and self.session.config.on_alarm in ("skip", "rollback")
+        return self.bad.is_zeroed
+
+    def end(self, result):
+        """That call returned: gradients of zero for a step that is to be left out."""
+        if self.bad.to_leaves:
+            for mark in self.bad.marks:
+                mark.leaf.grad = torch.zeros_like(mark.leaf) if mark.grad is None else mark.grad
+            return None
+        return tuple(None if g is None else torch.zeros_like(g) for g in result)
+
+    # -- the boundary of a step -----------------------------------------------------------------
+
+    def settle(self, at_end=False):
+        """The engine call before and what followed it are over: was a bad step applied? May raise NonFiniteError.
+        at_end: the program is over; what it wrote has been used, and is not put back."""
+        seen = _native.writes_seen()
+        if self.marks is not None:
+            if any(m.is_written() for m in self.marks):
+                self.is_proven, self.is_counted, self.is_seen = True, any(m.is_counted() for m in self.marks), seen
+                self.marks = None
+                _native.hand_watch(False)
+            elif _native.hand_calls() >= TRIES:
+                self.marks = None
+                _native.hand_watch(False)
+        bad, self.bad = self.bad, None
+        if bad is None:
+            return
+        _native.hand_watch(False)
+        # Zeros that are added through `.data` leave no mark, but an operator adds them. Where none was seen to write the
+        # leaves before (numpy has), a program that has written them so far is taken to go on to.
+        is_written = seen or any(m.is_written() for m in bad.marks)
+        if not is_written and (self.is_counted or self.is_seen or not bad.is_zeroed):
+            _native.add_handled(1)
+            self.session.advise("handled-by-script", bad.step, "a loss that was not finite was never applied")
+            return
+        self._alarm(bad, is_written, at_end)
+
+    def _alarm(self, bad, is_written, at_end):
+        session = self.session
+        if self.is_damaged:
+            return                     # what was applied knowingly is in every loss that follows
+        action = session.policy.on_alarm(0, bad.step, False)
+        alarm = session.alarm_of(NAME, 0, bad.step, "loss", "loss")
+        alarm["loss"] = number(float(bad.root)) if bad.root.numel() == 1 else None
+        kind = "NaN" if bad.root.isnan().any() else "Inf"
+        alarm["text"] = f"loss is {kind}; there is no optimizer, the program writes its parameters itself"
+        if not is_written:
+            alarm["text"] += ", where no operator is seen to (numpy?): whether it would have applied this step is not known"
+        applied = is_written and not bad.is_zeroed and (at_end or action == "warn")
+        if applied and at_end:
+            alarm["text"] += ", and ended after it had applied this step"
+        if action != "warn" and not at_end:
+            for mark in bad.marks:
+                mark.put_back()
+            bad.ledger.mend()
+        if session.second_runs.take("loss", False, False, False) and not (self.closure and self._call_again(alarm, bad)):
+            restart.run(session, alarm, bad.expected, hand=bad.step)
+        alarm.pop("optimizer_ordinal", None)
+        alarm["action"] = {"warn": "reported, the step is applied", "skip": "the step was left out",
+                           "rollback": "the step was left out"}.get(action, "stopped")
+        if applied and action != "warn":
+            alarm["action"] = "applied, the program had ended"
+        if action == "warn" or applied:
+            alarm["weights"], self.is_damaged = "damaged", True
+        session.report.add_alarm(alarm)
+        session.teller.tell(alarm)
+        if action in ("stop", "raise"):
+            raise NonFiniteError(f"step {bad.step}: {alarm['text']}", report=alarm)
+
+    def at_end(self):
+        """A program without an optimizer ends by itself. May raise NonFiniteError, for what its last step did."""
+        if self.session.target is None and not _native.counters()["optimizers"]:
+            self.settle(at_end=True)
+
+    def finish(self):
+        """What the report holds of it. True: what is known of losses without an optimizer has been told."""
+        if _native.counters()["optimizers"]:
+            return False               # it came to have one
+        self.functional.finish()
+        try:
+            self.settle(at_end=True)
+        except NonFiniteError:
+            pass  # there is nothing left to stop
+        if self.is_proven or self.functional.is_proven:
+            self.session.report.steps_by_hand = _native.hand_calls()
+        return self.is_proven or self.functional.is_proven
+
+    # -- finitude.step --------------------------------------------------------------------------
+
+    def run(self, closure):
+        """One step, given as a closure."""
+        self.settle()
+        _native.hand_take()
+        self.closure = closure
+        try:
+            result = closure()
+            self.settle()
+        finally:
+            self.closure = None
+        return result
+
+    def _call_again(self, alarm, bad):
+        """Runs the closure a second time, from the same parameters and generators. True: it did the same, and the alarm is
+        explained."""
+        after = [(m.leaf, m.leaf.detach().clone()) for m in bad.marks]
+        ledger, state = Ledger(sys._getframe(), [m.leaf for m in bad.marks]), torch.get_rng_state()
+        files, quiet = HeldFiles(), Quiet()
+        for mark in bad.marks:
+            mark.put_back()
+        _native.hand_restore()
+        _native.trace_clear()
+        _native.trace_start()
+        capsule.begin(self.session)
+        self.second, failed = [], None
+        try:
+            self.closure()
+        except Exception as e:
+            failed = e
+        finally:
+            _native.trace_stop()
+            capsule.stop(self.session, None)
+            twice = files.end()
+            quiet.end()
+            second, self.second = self.second, None
+            with torch.no_grad():
+                for leaf, value in after:
+                    leaf.copy_(value)
+            ledger.put_back()
+            torch.set_rng_state(state)
+        same = [found for sums, found in second if sums == bad.expected["losses"]]
+        if failed is not None or not same:
+            _native.tape_clear()
+            findings.passed_over(alarm, f"closure: {failed or 'the loss came out with other bits'}")
+            return False
+        findings.apply(alarm, same[0])
+        alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = "persistent", "closure", True
+        alarm["rerun_text"] = "the closure was called again; the loss came out with the same bits" + written_twice(twice)
+        if capsule.wanted(self.session):
+            alarm["capsule"] = capsule.write(self.session, alarm, beside=True)
+        return True
+
+    def explained(self, roots):
+        """What the trace tells of a bad loss: (checksums, findings)."""
+        bad = [r for r in roots if isinstance(r, torch.Tensor) and not _native.is_finite(r)]
+        sums = [_native.checksum(r) for r in bad]
+        _native.trace_stop()
+        for root in bad:
+            _native.tape_outcome("loss", "loss", root.detach())
+        return sums[:1], findings.analyse(self.session, None, [("loss", "loss", r) for r in bad])

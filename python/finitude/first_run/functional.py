@@ -1,0 +1,86 @@
+"""Training without an optimizer and without leaves: torch.func hands out gradients, the program makes new parameters of them.
+
+There is nothing to veto or to put back. A loss that is not finite, of finite inputs, was applied when the next derivative
+is taken of inputs like those that are not finite any more.
+"""
+
+import torch
+
+from .. import _native
+from ..base.plain_json import number
+from ..errors import NonFiniteError
+from ..second_run import restart
+
+NAME = "updates by torch.func"
+_functorch = torch._C._functorch
+
+
+def plain(tensor):
+    """The tensor of values inside of what torch.func hands to a function."""
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
+    return tensor.detach()
+
+
+def plain_all(tensors):
+    return [plain(t) for t in tensors or () if isinstance(t, torch.Tensor)]
+
+
+def is_wrapped(roots):
+    return any(isinstance(r, torch.Tensor) and _functorch.is_functorch_wrapped_tensor(r) for r in roots)
+
+
+class _Bad:
+    def __init__(self, step, root, inputs):
+        self.step, self.root, self.shapes = step, root.clone(), [x.shape for x in inputs]
+        self.expected = {"losses": [_native.checksum(root)], "generator": _native.checksum(torch.get_rng_state()), "gradients": None}
+
+
+class Functional:
+    def __init__(self, session):
+        self.session = session
+        self.bad = None            # a bad loss of finite inputs; whether its gradients were used is not known yet
+        self.is_damaged = False
+        self.is_proven = False     # derivatives were taken of other values of the same shapes, one after the other
+        self.before = None         # (shape, checksum) of the inputs of the last call, until that is proven
+
+    def begin(self, roots, inputs):
+        """An outermost engine call of torch.func begins. May raise NonFiniteError."""
+        roots, inputs = plain_all(roots), plain_all(inputs)
+        if self.is_damaged or not inputs:
+            return
+        if not self.is_proven:
+            now = [(x.shape, _native.checksum(x)) for x in inputs]
+            self.is_proven = self.before is not None and [n[0] for n in now] == [b[0] for b in self.before] and now != self.before
+            self.before = now
+        root = next((r for r in roots if not _native.is_finite(r)), None)
+        bad, self.bad = self.bad, None
+        if bad is None and root is None:
+            return                     # a healthy step: the parameters are not read
+        sound = all(_native.is_finite(x) for x in inputs)
+        if bad is not None and not sound and bad.shapes == [x.shape for x in inputs]:
+            self._alarm(bad)
+        elif sound and root is not None:
+            self.bad = _Bad(_native.hand_calls(), root, inputs)
+
+    def _alarm(self, bad):
+        session, self.is_damaged = self.session, True
+        action = session.policy.on_alarm(0, bad.step, False)
+        alarm = session.alarm_of(NAME, 0, bad.step, "loss", "loss")
+        alarm["loss"] = number(float(bad.root)) if bad.root.numel() == 1 else None
+        alarm["weights"] = "damaged"
+        kind = "NaN" if bad.root.isnan().any() else "Inf"
+        alarm["text"] = f"loss is {kind}; its gradients, taken by torch.func, went into the parameters"
+        if session.second_runs.take("loss", False, False, False):
+            restart.run(session, alarm, bad.expected, hand=bad.step)
+        alarm.pop("optimizer_ordinal", None)
+        alarm["action"] = "stopped" if action in ("stop", "raise") else "reported, the step is applied"
+        session.report.add_alarm(alarm)
+        session.teller.tell(alarm)
+        if action in ("stop", "raise"):
+            raise NonFiniteError(f"step {bad.step}: {alarm['text']}", report=alarm)
+
+    def finish(self):
+        """At the end of the program: the gradients of the last loss may lie in what it keeps."""
+        if self.bad is not None:
+            self.session.advise("handled-by-script", self.bad.step, "the last loss that torch.func took gradients of is not finite")

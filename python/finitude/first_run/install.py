@@ -1,0 +1,145 @@
+"""Puts the engine's C functions where torch will call them, and takes them out again."""
+
+import functools
+import os
+import random
+import sys
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import dataloader
+
+from .. import _native
+from ..base import _places, compat, family
+from ..program import guard, one_way
+from . import _cold, units
+
+
+class Patches:
+    """Attributes replaced, in order; `undo` puts the originals back."""
+
+    def __init__(self):
+        self._saved = []
+
+    def set(self, owner, name, value):
+        self._saved.append((owner, name, owner.__dict__[name]))
+        setattr(owner, name, value)
+
+    def undo(self):
+        while self._saved:
+            owner, name, value = self._saved.pop()
+            setattr(owner, name, value)
+
+
+_patches = Patches()
+_handles = []
+_installed = False
+_fork_hook = False
+_wait_for_training = None  # called in a process that this one forks, where its kind is watched
+
+
+def _after_fork():
+    # A forked child (a DataLoader worker, a subprocess) is not watched by its parent's recorder.
+    _native.set_on(False)
+    _native.trace_stop()
+    _native.tape_stop()
+    _native.let_go_of_ring()
+    one_way.forget()
+    if _cold.session is not None:
+        _cold.session.forked()
+        _cold.session = None
+        if _wait_for_training is not None and family.found() is not None:
+            _wait_for_training(forked=True)
+
+
+def _wrap_created(original):
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        _cold.on_created(self)
+
+    return __init__
+
+
+def install(wait_for_training=None):
+    """Idempotent. Nothing is patched twice; `uninstall` leaves no trace. wait_for_training(forked=True) is called in each process that
+    this one forks from now on, where the children of the run are watched."""
+    global _installed, _fork_hook, _wait_for_training
+    _wait_for_training = wait_for_training
+    if _installed:
+        _native.set_on(True)
+        return
+    autograd, clip = torch.autograd, torch.nn.utils.clip_grad
+    norm_name = compat.clip_hook_names()
+    backward = autograd.__dict__["_engine_run_backward"]
+    _native.configure(_cold, backward, clip.__dict__[norm_name])
+    _patches.set(autograd, "_engine_run_backward", _native.engine_run_backward)
+    _patches.set(clip, norm_name, _native.clip_grads_with_norm)
+    _native.set_clip_value(clip.clip_grad_value_)
+    _patches.set(clip, "clip_grad_value_", _native.clip_grad_value)
+    _patches.set(torch.nn.utils, "clip_grad_value_", _native.clip_grad_value)
+    _patches.set(torch.optim.Optimizer, "__init__", _wrap_created(torch.optim.Optimizer.__init__))
+    scaler = torch.amp.GradScaler
+    scale_method, step_method = _native.scaler_methods(scaler.__dict__["scale"], scaler.__dict__["step"])
+    _patches.set(scaler, "scale", scale_method)
+    _patches.set(scaler, "step", step_method)
+    iterator = dataloader._BaseDataLoaderIter
+    iter_method, next_method, index_method = _native.loader_methods(
+        dataloader.DataLoader.__dict__["__iter__"], iterator.__dict__["__next__"], iterator.__dict__["_next_index"]
+    )
+    _patches.set(dataloader.DataLoader, "__iter__", iter_method)
+    _patches.set(iterator, "__next__", next_method)
+    _patches.set(iterator, "_next_index", index_method)
+    _handles.append(register_optimizer_step_pre_hook(_native.optimizer_pre_hook))
+    _native.set_python_random(random._inst)
+    _native.set_places(
+        _places.library_prefixes(), torch._C.TensorBase, [dataloader._BaseDataLoaderIter],
+        [torch.nn.Module._call_impl.__code__, torch.nn.Module._wrapped_call_impl.__code__],
+    )
+    watch_numpy()
+    watch_frameworks()
+    watch_queues()
+    if not _fork_hook:
+        os.register_at_fork(after_in_child=_after_fork)
+        _fork_hook = True
+    _native.watch_checks(True)
+    _installed = True
+    _native.set_on(True)
+
+
+def watch_numpy():
+    """numpy's global generator, if numpy is imported: where its state lies."""
+    numpy = sys.modules.get("numpy")
+    try:
+        bits = numpy.random.mtrand._rand._bit_generator
+        _native.set_numpy_state_address(bits.ctypes.state_address if type(bits).__name__ == "MT19937" else 0)
+    except (AttributeError, ImportError):
+        _native.set_numpy_state_address(0)
+
+
+def watch_frameworks():
+    """The frameworks that are imported by now: what they call for a batch is a unit of work."""
+    units.watch_frameworks(_patches)
+
+
+def watch_queues():
+    """The classes of queues and connections that are imported by now."""
+    one_way.watch(_patches)
+
+
+def uninstall():
+    global _installed
+    _native.set_on(False)
+    _native.set_tape_level(0)
+    _native.trace_stop()
+    _native.watch_checks(False)
+    _native.set_undo_budget(0)
+    _native.set_jump_budget(0, 0.0)
+    _native.let_go()
+    _native.leave_devices()
+    while _handles:
+        _handles.pop().remove()
+    _patches.undo()
+    one_way.unwatch()
+    guard.release()
+    _installed = False

@@ -1,0 +1,444 @@
+"""One watched run: decides on each rare event what it is (CONTRACTS section 2) and what is done about it."""
+
+import os
+import sys
+
+from .. import _native
+from ..base import HOME
+from ..base.plain_json import number
+from ..capsules import capsule
+from ..errors import NonFiniteError
+from ..findings import findings, unwatched
+from ..findings.report import Report
+from ..program import discover, guard, intake, ranks, ruined, scaling, sinks as sinks_of, streams
+from ..program.counts import count_text, statistic
+from ..second_run import damage, dropped, late, recall, restart, rewind, tape, together
+from ..second_run.shared import NOT_RUN, Told
+from . import allowed, at_start, byhand
+from .hold import Holds
+from .teller import Teller
+from .units import Units
+
+
+class Session:
+    def __init__(self, config, script="", command=(), target=None):
+        self.config = config
+        self.report = Report(config, script, command)
+        self.teller = Teller(self.report)
+        self.target = target          # set in a second process: the step it is to explain
+        self.holds = Holds()
+        self.told = Told()
+        self.units = Units(self)
+        self.hand = byhand.ByHand(self)  # of a program without an optimizer
+        self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
+        self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips)
+        self.second_runs = _native.SecondRuns(config.on_alarm)
+        self.scaler_skips = _native.ScalerSkips()
+        self.recorded = False         # a second run is on the tape: its capsule is yet to be written
+        self.capsules = {}            # folder -> the alarm of a capsule that is being written beside the program
+        self.hurried = False          # somebody ended the program, and waits for that
+        self.pending = None           # the alarm that the second run under way is to explain
+        self.taped = False            # the operators of each step are recorded
+        self.vote = None              # of the ranks that have just run a step again together
+        self.allowed, self.saved = [], {}
+        self.generators = []          # the program's own, part of every snapshot
+        self.explained_drop = False   # one step that the script dropped is explained
+        self.has_time = False         # the program came to its end by itself: nobody waits for the process to be gone
+        self.vanished = set()         # ordinals of optimizers whose gradients became zero
+        self.overflowed = set()       # names of optimizer state that an advisory told of
+        self.damaged = set()          # ordinals of optimizers whose parameters or state are known to be bad
+        self.applied_in = 0           # the backward inside which a bad step was reported and applied
+        self.left_out = set()         # serials of the bad losses for which a scaler's step was left out
+        self.scaler = None
+        self.started_with = {}        # id(optimizer) -> largest parameter magnitude before its first step
+        self.allowed_tensors = []
+        self.ring_open = False
+        self.start = None             # how the program was started, for starting it again
+        self.pid = os.getpid()
+        self.member = False           # one of several processes of a run: whoever merges them has the last word
+        self.leaving = None           # the SystemExit, not 0, that the script left by
+        self.at_end = []              # called once, before the reports are written
+        rewind.set_budgets(config, target is not None)
+        findings.load_rules(config)
+        _native.set_device_policy(config.on_alarm)
+        self.device_library = late.open_library(HOME)
+        self.ending = False
+        self.done = False
+
+    on_stream_met = streams.met
+
+    # -- what the engine tells ------------------------------------------------------------------
+
+    def on_created(self, optimizer):
+        self._register(optimizer)
+
+    def _register(self, optimizer):
+        guard.register(optimizer)
+        late.register(self, optimizer)
+        tape.begin(self)
+        from . import install
+
+        install.watch_numpy()
+        install.watch_frameworks()
+        install.watch_queues()
+        found = [b for _, b in discover.buffers(optimizer)]
+        _native.watch_buffers(found)
+        self.units.watch_buffers(found)
+
+    def _open_ring(self):
+        """The ring of steps, in the directory of the run: it tells the end of a run that was killed."""
+        if self.ring_open:
+            return
+        self.ring_open = True
+        directory = self.report.run_directory() if self.target is None else self.target.directory()
+        _native.open_ring(os.path.join(directory, "steps.ring") if directory else "")
+
+    def first_seen(self, optimizer):
+        self._open_ring()
+        _native.writes_seen()         # the program has an optimizer: nothing by hand is waited for
+        if not _native.is_registered(optimizer):
+            self._register(optimizer)
+        self.started_with[id(optimizer)] = discover.largest_parameter(optimizer)
+        bad = at_start.bad(optimizer, self.allowed_tensors)
+        streams.watch(self, optimizer)
+        self._register(optimizer)  # again: groups may have been added since it was made
+        if not bad:
+            return None
+        kind, name, tensor = bad
+        if self.target is not None:
+            return self.target.finish(self, optimizer, [(kind, name, tensor)]) if self.target.is_start(optimizer) else None
+        alarm = self.new_alarm(optimizer, kind, name)
+        alarm["text"] = f"{name} already held {count_text(tensor)} before the first step"
+        alarm["cause"] = {"class": "corrupted-state", "confidence": "likely", "experiments": [],
+                          "text": f"{name} held {count_text(tensor)} before any step was taken: a bad checkpoint or initial value"}
+        alarm["births"] = [{**findings.birth("state"), "outputs": [statistic(name, tensor)]}]
+        _native.consume_losses(optimizer)
+        return self.act(optimizer, alarm, [(kind, name, tensor)], where="start")
+
+    def on_backward(self, roots):
+        self.holds.backward_begins(roots)
+
+    def on_hand_begin(self, roots, inputs, to_leaves):
+        """An engine call of a program that has no optimizer."""
+        return self.hand.begin(roots, inputs or (), to_leaves)
+
+    def on_hand_end(self, result):
+        return self.hand.end(result)
+
+    def on_scaler_skip(self, optimizer):
+        recall.leave_at(self, optimizer)
+        scaling.skipped_once(self, optimizer)
+
+    def on_scaler_step(self, optimizer, scaler, skipped):
+        """GradScaler.step with a bad unscaled loss, which alarms at once (True: leave the call out), or that skipped."""
+        recall.leave_at(self, optimizer)
+        self.scaler = scaler
+        return scaling.on_step(self, optimizer, skipped)
+
+    def on_window(self, optimizer):
+        """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
+        recall.leave_at(self, optimizer)
+        checked = _native.dropped_checks()
+        if self.target is not None:
+            return self.target.on_window(self, optimizer)
+        if self.pending is not None:
+            passed = rewind.passes(self.pending, optimizer)
+            if passed == "left out":
+                _native.put_back(intake.iterates_data())
+            return {"applied": None, "left out": True}[passed] if passed else self._second_run_ended(optimizer)
+        window = _native.window(optimizer)
+        verdict = _native.window_verdict(optimizer, False)
+        dropped.tell_checked(self, checked)
+        if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in self.damaged:
+            if found := ruined.sinks(self, optimizer):
+                return damage.found_late(self, optimizer, window, found)
+        if verdict["norm_overflow"]:
+            self.advise_clipping(window["step"], [findings.birth("backward", "aten::linalg_vector_norm", *window["norm_place"])])
+        if verdict["kind"] != "alarm" and _native.buffers_turned_nan():
+            if found := sinks_of.bad_buffers(optimizer):
+                alarm = self.new_alarm(optimizer, "buffer", found[0][1])
+                alarm["text"] = f"the buffer {found[0][1]} took in {count_text(found[0][2])}; loss and gradients are finite"
+                return self.act(optimizer, alarm, found)
+        if verdict["kind"] == "nothing":
+            if window["vanished"] and window["ordinal"] not in self.vanished:
+                self.vanished.add(window["ordinal"])
+                damage.look_for_swallowed(self, optimizer, window)
+            return "again" if checked and not window["on_device"] and dropped.begin(self, optimizer, window) else None
+        if verdict["kind"] == "handled-by-script":
+            dropped.tell(self, window["step"], dropped.GRADIENTS, verdict["times"])
+            if not window["on_device"] and dropped.begin(self, optimizer, window):
+                return "again"
+            _native.consume_losses(optimizer)
+            return None
+        return self._on_bad_window(optimizer, window, verdict)
+
+    def _on_bad_window(self, optimizer, window, verdict):
+        if (inside := _native.backward_under_way()) and inside == self.applied_in:
+            self.damaged.add(window["ordinal"])  # one backward is one alarm, however many optimizers step inside it
+            return _native.consume_losses(optimizer)
+        bad = [i for i, m in enumerate(window["marks"]) if m >= sinks_of.BAD]
+        losses = [l for l in window["losses"] if l["bad"] and l["owned"]]
+        names = discover.names(optimizer)
+        params = discover.parameters(optimizer)
+        sinks = [("gradient", names[i], params[i].grad) for i in bad if params[i].grad is not None]
+        name = "loss" if losses else "grad_output" if verdict["is_grad_output"] else names[bad[0]]
+        alarm = self.new_alarm(optimizer, verdict["sink"], name)
+        # Inside backward the gradients to come are not known yet.
+        alarm["harmless"] = verdict["harmless"] and not inside and window["ordinal"] not in self.damaged
+        alarm["micro_batch"] = verdict["micro_batch"]
+        alarm["loss"] = number(float(window["losses"][-1]["value"])) if window["losses"] else None
+        alarm["gradients"] = {
+            "bad": [{"name": n, **{k: s[k] for k in ("nan", "inf", "numel")}} for _, n, g in sinks[:64]
+                    if (s := _native.statistics(g)) is not None],
+            "clean": sum(1 for m in window["marks"] if m == 1),
+        }
+        value = f"loss is {'NaN' if losses[0]['value'] != losses[0]['value'] else 'Inf'}" if losses else f"gradient of {name} is not finite"
+        alarm["text"] = value + ("; gradients are finite, weights were not in danger" if alarm["harmless"] else "")
+        _native.consume_losses(optimizer)
+        if not losses and not window["on_device"] and self.told.take_over(optimizer, alarm):
+            return self._conclude(optimizer, alarm)
+        return self.act(optimizer, alarm, sinks)
+
+    def on_late(self, optimizer, step):
+        """What became known of an earlier step, that nobody waited for."""
+        return late.told(self, optimizer, step)
+
+    def on_written(self, optimizer):
+        """The optimizer's own arithmetic wrote a non-finite parameter or state."""
+        return damage.just_written(self, optimizer)
+
+    def leave_out(self, optimizer):
+        return guard.leave_out(optimizer)
+
+    def on_armed(self, _):
+        self.target.on_armed()
+
+    def on_searched(self, search):
+        """A step that searched along a line is over."""
+        search.judge()
+
+    def on_closure(self, optimizer, args, kwargs):
+        from . import closures
+
+        return closures.wrap(self, optimizer, args, kwargs)
+
+    def on_unit_raised(self, error):
+        recall.raised(self, error)
+
+    # -- what is done about it ------------------------------------------------------------------
+
+    def new_alarm(self, optimizer, kind, name, step=None):
+        self.scaler = discover.scaler_of(optimizer) or self.scaler
+        window = _native.window(optimizer)
+        if window["ordinal"] in self.damaged and not ruined.sinks(self, optimizer):
+            self.damaged.discard(window["ordinal"])  # the script put them right, from a checkpoint perhaps
+        return self.alarm_of(type(optimizer).__name__, window["ordinal"], window["step"] if step is None else step, kind, name)
+
+    def alarm_of(self, optimizer, ordinal, step, kind, name):
+        """The alarm of a step, before anything is known of its reason. `optimizer`: the name of its class."""
+        return {
+            "step": step, "micro_batch": 0, "rank": ranks.world()[0], "optimizer": optimizer, "sink": {"kind": kind, "name": name},
+            "weights": "damaged" if ordinal in self.damaged else "clean", "optimizer_ordinal": ordinal, "births": [],
+            "rerun": "not-run", "rerun_by": "none", "rerun_verified": False, "rerun_text": "",
+            "cause": {"class": "unknown", "confidence": "possible", "text": NOT_RUN, "experiments": []},
+            "fix": None, "capsule": None, "harmless": False, "text": "", "loss": None, "path": [], "level": self.config.level,
+            "policy": self.config.on_alarm, "history": findings.history(ordinal),
+        }
+
+    def advise(self, kind, step, text, cause=None, births=()):
+        if sum(a["kind"] == kind for a in self.report.advisories) < 20:
+            self.report.advisories.append({"kind": kind, "step": step, "text": text, "births": list(births), "cause": cause})
+
+    def advise_clipping(self, step, births=()):
+        cause = {"class": "clipping", "confidence": "likely", "experiments": [], "text": "the norm of finite gradients overflowed"}
+        self.advise("clipping", step, "the gradient norm overflowed though every gradient is finite; clipping by it set them to zero", cause, births)
+
+    def act(self, optimizer, alarm, sinks, where="window", undone=False, rerun_wanted=True, loss=None):
+        """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None: apply.
+
+        where the bad value is: "window", open at `step`; "written" by the step just taken; made by a "search" along a
+        line; "earlier", by an unknown step; there at the "start". undone: what the step wrote has been put back. loss: the
+        bad one that a search began with.
+        """
+        traced = self.config.level == "trace" and where in ("window", "written", "search")
+        allowances = bool(self.allowed or self.allowed_tensors)
+        vote = together.vote_on(self, optimizer, alarm) if rerun_wanted and where == "window" and self.config.level == "gate" else None
+        kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
+        if rerun_wanted and self.second_runs.take(kind, alarm["harmless"], allowances, traced):
+            if traced and rewind.try_trace(self, optimizer, alarm, sinks):
+                pass
+            elif where == "window" and not vote and tape.explain(self, optimizer, alarm, sinks):
+                pass
+            elif where == "window" and recall.explain(self, optimizer, alarm):
+                pass
+            elif where == "search" and undone and loss is not None and recall.explain(self, optimizer, alarm, loss):
+                pass
+            elif where == "window" and not self.units.of_framework() and (vote or not ranks.several()) and \
+                    rewind.begin(self, optimizer, alarm, sinks, vote=vote):
+                return "again"  # _second_run_ended goes on from here
+            else:
+                found_at = alarm["step"]
+                restart.run(self, alarm, findings.fingerprint(optimizer), where)
+                if where == "start":
+                    findings.as_loaded_state(alarm)
+                elif where == "earlier":
+                    damage.tell_writer(alarm, found_at)
+        elif vote:
+            vote.cast("it runs no more steps again")
+        return self._conclude(optimizer, alarm, where in ("written", "search"), undone)
+
+    def _second_run_ended(self, optimizer):
+        alarm, self.pending, self.vote = self.pending, None, self.pending["vote"]
+        verdict = rewind.end(self, optimizer, alarm)
+        _native.consume_losses(optimizer)
+        if verdict == "again":
+            return verdict
+        if "advisory" in alarm["alarm"]:
+            dropped.end(self, alarm["alarm"], verdict)
+            return None if alarm["optimizer"] is optimizer else self.on_window(optimizer)
+        if not verdict:
+            restart.run(self, alarm["alarm"], alarm["expected"])
+        if (own := alarm["optimizer"]) is optimizer:
+            return self._conclude(own, alarm["alarm"])
+        alarm["alarm"]["rerun_text"] += f"; the program goes on at a step of {type(optimizer).__name__} that the first run did not take"
+        _native.consume_losses(own)
+        self._conclude(own, alarm["alarm"], lost=True)
+        return self.on_window(optimizer)
+
+    def _conclude(self, optimizer, alarm, written=False, undone=False, lost=False):
+        """lost: the program is not at that step any more."""
+        ordinal = alarm.get("optimizer_ordinal", 0)
+        if self.saved:
+            alarm["saved"] = dict(self.saved)
+        recorded, self.recorded = self.recorded and capsule.wanted(self), False
+        if allowed.covers(self, alarm):
+            _native.tape_clear()
+            self.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
+            return None
+        if recorded:
+            alarm["capsule"] = capsule.write(self, alarm, beside=True)
+        alarm.pop("optimizer_ordinal", None)
+        self.told.point_back(ordinal, alarm)
+        self.told.tell(optimizer, alarm)
+        self.report.add_alarm(alarm)
+        action = self.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])
+        if action == "rollback" and alarm["weights"] == "damaged":
+            action = "stop"
+            alarm["text"] += "; there is no copy to roll back to (--undo-mb)"
+        elif action == "rollback":
+            action = "skip"
+        if lost and action == "warn":
+            action = "skip"           # nothing is left that could be applied
+        if self.vote is not None and self.vote.parted:
+            action = "stop"
+        elif not written or undone:
+            action = ranks.may_do_alone(action, alarm, lambda: sinks_of.bad_parameters(optimizer, undone))
+        skipped = "the step was undone" if undone else "reported, the step is applied" if written else "the step was left out"
+        stopped = "the step was undone, stopped" if undone else alarm.get("action", "stopped")
+        alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
+        if action == "warn" and not alarm["harmless"]:
+            alarm["weights"] = "damaged"
+            self.damaged.add(ordinal)
+            self.applied_in = _native.backward_under_way()
+        self.teller.tell(alarm, brief=alarm is self.told.follower)
+        if self.member or ranks.several():
+            self.report.write_early()
+        for inner in guard.inside(optimizer) if action != "warn" and not written else ():
+            _native.close_window(inner)
+        if action in ("stop", "raise"):
+            together.part(self.vote)
+            self.holds.release()
+            if undone or not written:
+                _native.put_back(intake.iterates_data())
+            text = alarm["text"] + "; the step was undone" * undone
+            raise NonFiniteError(f"step {alarm['step']}: {text}", report=alarm)
+        if written and not undone:
+            return None
+        if action == "skip":
+            _native.put_back(intake.iterates_data())
+            held = sinks_of.watched_optimizers() if _native.backward_under_way() else discover.sharing(optimizer)
+            self.holds.hold_for_step(held, alarm["step"])
+            self.holds.hold_scaler(self.scaler)
+            self.holds.release_at_next_backward(held)
+            return True
+        self.holds.release()
+        return None
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def program_raised(self, error):
+        """The script ended by an exception: a bad loss that it found itself is an alarm with its own exit code kept."""
+        if self.target is not None:
+            self.target.program_ended(self, error)
+            return
+        self.hurried = isinstance(error, KeyboardInterrupt)
+        if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():
+            return
+        explained = recall.explained(self, error)
+        found = explained or sinks_of.behind(self, error)
+        if found is None:
+            return
+        optimizer, alarm, sinks = found
+        alarm["text"] += f"; the script itself raised {type(error).__name__}"
+        alarm["action"] = "the script's own exception"
+        if not explained and self.config.on_alarm != "raise" and not rewind.try_trace(self, optimizer, alarm, sinks) and \
+                not tape.explain(self, optimizer, alarm, sinks, lost=True):
+            restart.run(self, alarm, findings.fingerprint(optimizer))
+        if self.recorded and capsule.wanted(self):
+            alarm["capsule"] = capsule.write(self, alarm)
+        alarm.pop("optimizer_ordinal", None)
+        _native.consume_losses(optimizer)
+        self.report.add_alarm(alarm)
+        self.teller.tell(alarm)
+
+    def second_run_lost(self):
+        """The program ended inside a second run: the next way explains the alarm, which is what ends the program."""
+        pending = rewind.abandon(self)
+        alarm = pending["alarm"]
+        restart.run(self, alarm, pending["expected"])
+        for inner in ("optimizer_ordinal", "advisory"):
+            alarm.pop(inner, None)
+        alarm["action"] = "stopped"
+        self.report.add_alarm(alarm)
+        self.teller.tell(alarm)
+        together.has_told(self, pending["vote"])
+        return NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
+
+    def not_watched(self, what):
+        if what not in self.report.not_watched:
+            self.report.not_watched.append(what)
+
+    def failed(self, why):
+        self.report.failure = why
+
+    def forked(self):
+        self.done = True
+
+    def end(self):
+        """Writes the reports and the closing line. Once."""
+        if self.done:
+            return
+        self.done = True
+        self.holds.release()
+        for call in self.at_end:
+            call()
+        if self.target is not None:
+            self.target.program_ended(self, None)
+            return
+        late.finish(self)
+        tape.end(self)
+        dropped.at_end(self, self.hand.finish())
+        unwatched.at_end(self)
+        if self.config.level == "trace" and self.report.trace_ops is None and self.config.report:
+            self.report.trace_ops = findings.last_ops()
+        capsule.finish(self, self.hurried)
+        if self.member and not self.report.worth_writing():
+            return
+        written = self.report.write()
+        if self.member:
+            return
+        try:
+            sys.stderr.write(self.report.closing_line(written) + "\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            pass

@@ -1,0 +1,214 @@
+"""What a program held when a bad step began, beyond what the step read: optimizer state, generators, the batch as a loader gave it,
+scalars of schedulers and scalers. With it a capsule can be put into a program of the user's: inject.py."""
+
+import collections.abc
+import math
+
+import torch
+
+from .. import _native
+from . import discover, sinks as sinks_of
+
+MAX_DEPTH, MAX_ITEMS, MAX_TEXT = 6, 4096, 65536
+DTYPES = {
+    torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.int32: "I32",
+    torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL", torch.complex64: "C64",
+}
+
+_generators = None   # right where the recorded step began
+
+
+def here(generators=None):
+    """The step that is recorded begins."""
+    global _generators
+    _generators = generators or _native.take_generators()
+
+
+class Tensors:
+    """Tensors by name, to be written; what each is, for the text beside them."""
+
+    def __init__(self):
+        self.files, self.told = [], {}
+
+    def add(self, name, tensor):
+        """The name under which it is found again; None where it cannot be kept."""
+        word = DTYPES.get(tensor.dtype)
+        if word is None or tensor.layout != torch.strided or tensor.device.type == "meta":
+            return None
+        try:
+            plain = _native.local_of(tensor).detach().resolve_conj().resolve_neg().cpu().contiguous()
+            plain.data_ptr()
+        except (RuntimeError, NotImplementedError):  # a subclass without memory of its own
+            return None
+        if name not in self.told:
+            self.told[name] = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
+            self.files.append((name, word, plain))
+        return name
+
+    def add_bytes(self, name, data):
+        return self.add(name, torch.frombuffer(bytearray(data), dtype=torch.uint8))
+
+
+def _plain(value):
+    """Numbers and texts as JSON has them; None for others."""
+    if isinstance(value, torch.Tensor):
+        value = value.item() if value.numel() == 1 else None
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, (bool, int, float, str)) else None
+
+
+def tree(value, name, tensors, depth=0):
+    """The form of a batch. A dict of one key, which says what it is: tensor, array, list, dict, object, value, other."""
+    if isinstance(value, torch.Tensor):
+        key = tensors.add(name, value)
+        return {"tensor": key} if key else {"other": type(value).__name__}
+    if value is None or isinstance(value, (bool, int, float, str)) and len(str(value)) <= MAX_TEXT:
+        return {"value": value}
+    if type(value).__module__ == "numpy" and hasattr(value, "__array_interface__") and hasattr(value, "ndim"):
+        try:
+            key = tensors.add(name, torch.as_tensor(value))
+        except (TypeError, ValueError, RuntimeError):
+            key = None
+        return {"array": key} if key else {"other": type(value).__name__}
+    if depth < MAX_DEPTH:
+        if isinstance(value, (tuple, list)) and len(value) <= MAX_ITEMS:
+            return {"list": [tree(item, f"{name}.{i}", tensors, depth + 1) for i, item in enumerate(value)]}
+        if isinstance(value, collections.abc.Mapping) and len(value) <= MAX_ITEMS:
+            return {"dict": [[key if isinstance(key, (str, int)) else str(key), tree(item, f"{name}.{key}", tensors, depth + 1)]
+                             for key, item in value.items()]}
+        if isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, (type, torch.nn.Module)) and not callable(value):
+            return {"object": [[key, tree(item, f"{name}.{key}", tensors, depth + 1)] for key, item in vars(value).items()],
+                    "class": type(value).__name__}
+    return {"other": type(value).__name__}
+
+
+def tensors_of(value, depth=0):
+    """Every tensor in a batch."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth < MAX_DEPTH and not isinstance(value, (str, bytes, torch.nn.Module)):
+        inner = value.values() if isinstance(value, collections.abc.Mapping) else value if isinstance(value, (tuple, list)) else \
+            vars(value).values() if isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, type) else ()
+        for item in list(inner)[:MAX_ITEMS]:
+            yield from tensors_of(item, depth + 1)
+
+
+def _fetched():
+    """[(number of its loader, batch, indices of its samples or None, generators as the step had them, (its iterator,
+    generators before it was fetched, if nothing was drawn since the loader was asked before; or None))] of the batches that the
+    recorded step used, in order; [] where they are not all of them. And how many batches its loader was asked ahead."""
+    events = _native.window_batches()
+    given = [e for e in events if e[5] == "next" and e[3]]
+    used = [e for e in given if any(_native.tape_reads(t) for t in tensors_of(e[1]))]
+    if not used and not any(True for e in given for _ in tensors_of(e[1])):
+        used = given   # without tensors: the program makes them of it
+    owners = list(dict.fromkeys(e[0] for e in used))
+    # Where a loader is asked ahead, the step drew its numbers after a later batch was fetched, and what it began with
+    # was fetched in the step before.
+    at = {id(e): i for i, e in enumerate(events)}
+    last = at[id(used[-1])] if used else 0
+    ahead = {o: sum(1 for e in events[last + 1:] if e[0] == o and e[5] != "iter") for o in owners}
+    if any(n and not any(e[0] == o and e[5] == "iter" for e in events) for o, n in ahead.items()):
+        return [], max(ahead.values())
+    return [(owners.index(e[0]), e[1], e[2], events[min(at[id(e)] + ahead[e[0]], len(events) - 1)][4],
+             (e[6], events[at[id(e)] - 1][4] if at[id(e)] else None)) for e in used], max(ahead.values(), default=0)
+
+
+def _given(units, parameters):
+    """The same of what a framework gave to the calls that it made for the step. What holds parameters is no batch: it is the
+    framework's own."""
+    own, found = {id(p) for p in parameters}, []
+    for unit in units:
+        for value in (*unit.args, *unit.kwargs.values()):
+            tensors = [] if isinstance(value, torch.nn.Module) else list(tensors_of(value))
+            if any(_native.tape_reads(t) for t in tensors) and not any(id(t) in own for t in tensors):
+                found.append((0, value, None, unit.generators, (None, None)))
+                break
+    return found
+
+
+def _optimizer(optimizer, mine, tensors):
+    """Its parameters, state and groups. Names are those of the tape for the one that failed."""
+    prefix = "" if mine else f"optimizer-{_native.window(optimizer)['ordinal']}."
+    names = discover.names(optimizer)
+    parameters, state, scalars = {}, {}, {}
+    for name, p in zip(names, discover.parameters(optimizer)):
+        parameters[name] = tensors.add(f"{prefix}parameter.{name}", p)
+        held = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+        for key, value in (held or {}).items():
+            if isinstance(value, torch.Tensor):
+                state.setdefault(name, {})[key] = tensors.add(f"{prefix}state.{name}.{key}", value)
+            elif (plain := _plain(value)) is not None:
+                scalars.setdefault(name, {})[key] = plain
+    groups = [{key: plain for key, value in group.items() if key != "params" and (plain := _plain(value)) is not None}
+              for group in optimizer.param_groups]
+    buffers = {name: tensors.add(f"{prefix}buffer.{name}", b) for name, b in discover.buffers(optimizer)}
+    return {"class": type(optimizer).__name__, "ordinal": _native.window(optimizer)["ordinal"], "failed": mine,
+            "parameters": parameters, "buffers": buffers, "state": state, "scalars": scalars, "groups": groups}
+
+
+class Begun:
+    """Holds references until the capsule is written: while the gate is shut they stay what they were."""
+
+    def __init__(self, session, optimizer):
+        self.tensors, self.told = Tensors(), False
+        called = session.units.again is not None or session.units.window == _native.windows_closed()
+        batches = []
+        found, ahead = _fetched()
+        found = found or _given(session.units.log if called else (), discover.parameters(optimizer))
+        for i, (loader, batch, samples, generators, _) in enumerate(found):
+            batches.append({
+                "loader": loader, "ahead": ahead, "samples": samples, "batch": tree(batch, f"batch.{i}", self.tensors),
+                "generators": self.tensors.add_bytes(f"generators.batch.{i}", generators.bytes()),
+            })
+        for name, _, tensor in self.tensors.files:
+            if name.startswith("batch."):
+                _native.tape_name(tensor, "batch", name[len("batch."):])  # so that it is not stored twice
+        self.sources = [(iterator, batch, samples, before) for _, batch, samples, _, (iterator, before) in found]
+        # A loader that gives one sample at a time has one index.
+        self.samples = [[s] if isinstance(s := b["samples"], int) else list(s) if isinstance(s, tuple) else None for b in batches]
+        others = [o for o in sinks_of.watched_optimizers() if o is not optimizer]
+        self.document = {
+            "optimizers": [_optimizer(o, o is optimizer, self.tensors) for o in (optimizer, *others)], "batches": batches,
+            "generators": self.tensors.add_bytes("generators.step", _generators.bytes()) if _generators is not None else None,
+            "schedulers": [{"class": type(s).__name__, "last_epoch": _plain(getattr(s, "last_epoch", None))}
+                           for s in discover.schedulers([optimizer])],
+            "scaler": None,
+        }
+        if session.scaler is not None:
+            self.document["scaler"] = {"scale": float(session.scaler.get_scale()), "growth_tracker": session.scaler._get_growth_tracker()}
+        self.document["tensors"] = self.tensors.told
+
+
+_begun = None
+
+
+def remember(session, optimizer):
+    """The recorded step is over, and nothing of it is applied yet. Never raises: a capsule is one without it, too."""
+    global _begun
+    _begun = None
+    if optimizer is None:
+        return
+    _native.trace_stop()  # what is done from here on is no part of the step
+    try:
+        _begun = Begun(session, optimizer)
+    except Exception as e:
+        if session.debug:
+            raise
+        session.not_watched(f"what the program held besides, in the capsule ({type(e).__name__}: {e})")
+
+
+def take_samples():
+    """Of each batch of the step that has just been recorded: the indices of its samples, or None; and (iterator of its loader, batch,
+    indices as the sampler gave them, generators before it). Told once."""
+    if _begun is None or _begun.told:
+        return [], []
+    _begun.told = True
+    return _begun.samples, _begun.sources
+
+
+def forget():
+    global _begun, _generators
+    _begun, found, _generators = None, _begun, None
+    return found

@@ -1,0 +1,270 @@
+"""Finds what belongs to an optimizer without being told: modules, names, buffers, schedulers, averaged models.
+
+Runs once per optimizer and on an alarm, never in a healthy step. Looks through the garbage collector's objects, which
+costs some milliseconds and touches nothing.
+"""
+
+import collections
+import gc
+import inspect
+import sys
+
+import torch
+
+from .. import _native
+
+KINDS = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
+_found = None  # {kind: objects}, while none of the program's own code runs
+
+
+class Standing:
+    """Around what is done between two instructions of the program: nothing appears meanwhile, so one look serves all.
+
+    Whatever calls the program's code in between says `moved()` before it looks again.
+    """
+
+    _depth = 0
+
+    def __enter__(self):
+        Standing._depth += 1
+
+    def __exit__(self, *_):
+        Standing._depth -= 1
+        moved()
+
+
+def moved():
+    global _found
+    _found = None
+
+
+def instances(kind):
+    """Every object of the class `kind`, one of KINDS or derived from one."""
+    global _found
+    found = _found
+    if found is None:
+        found = {k: [] for k in KINDS}
+        for it in _native.instances(KINDS):
+            for k, objects in found.items():
+                if issubclass(type(it), k):
+                    objects.append(it)
+        if Standing._depth:
+            _found = found
+    base = next(k for k in KINDS if issubclass(kind, k))
+    return found[base] if kind is base else [o for o in found[base] if issubclass(type(o), kind)]
+
+
+def parameters(optimizer):
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def largest_parameter(optimizer):
+    """The largest finite magnitude among the parameters."""
+    found = [_native.statistics(p) for p in parameters(optimizer)]
+    return max((s["absmax"] for s in found if s), default=0.0)
+
+
+def roots(optimizer):
+    """Outermost modules that hold at least one parameter of the optimizer."""
+    owned = {id(p) for p in parameters(optimizer)}
+    modules = instances(torch.nn.Module)
+    inner = set()
+    for module in modules:
+        try:
+            inner.update(id(child) for child in module.__dict__.get("_modules", {}).values() if child is not None)
+        except Exception:  # a half-built module
+            continue
+    found = []
+    for module in modules:
+        if id(module) in inner or "_parameters" not in module.__dict__:
+            continue
+        try:
+            if any(id(p) in owned for p in module.parameters()):
+                found.append(module)
+        except Exception:
+            continue
+    return found
+
+
+def buffers(optimizer):
+    """(name, tensor) of every buffer of the optimizer's modules. Averaged models are not among them: they change after
+    the step, so the state before it is not theirs to go back to; their update is held instead."""
+    averaged = averaged_models()
+    out, seen = [], set()
+    for module in roots(optimizer):
+        if any(module is a for a in averaged):
+            continue
+        for name, buffer in module.named_buffers():
+            if buffer is not None and id(buffer) not in seen:
+                seen.add(id(buffer))
+                out.append((name, buffer))
+    return out
+
+
+def persistent_buffers(optimizer):
+    """(name, tensor) of the buffers that a checkpoint would hold."""
+    out = []
+    for root in roots(optimizer) + averaged_models():
+        for prefix, module in root.named_modules():
+            skipped = getattr(module, "_non_persistent_buffers_set", ())
+            for name, buffer in module.named_buffers(recurse=False):  # a scripted module's `_buffers` is no dict
+                if name not in skipped:
+                    out.append((f"{prefix}.{name}" if prefix else name, buffer))
+    return out
+
+
+def averaged_models():
+    """torch.optim.swa_utils.AveragedModel instances."""
+    module = sys.modules.get("torch.optim.swa_utils")
+    return instances(module.AveragedModel) if module is not None else []
+
+
+def normalisation_statistics(optimizer):
+    """(name, tensor, is its module training) of running means and variances."""
+    out = []
+    for root in roots(optimizer):
+        for prefix, module in root.named_modules():
+            for name, value in module.named_buffers(recurse=False):
+                if name in ("running_mean", "running_var"):
+                    out.append((f"{prefix}.{name}" if prefix else name, value, module.training))
+    return out
+
+
+def leaves_of(roots):
+    """The leaves that require a gradient below some tensors."""
+    found, seen, todo = [], set(), []
+    for root in roots:
+        if isinstance(root, torch.Tensor) and root.grad_fn is not None:
+            todo.append(root.grad_fn)
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if (leaf := getattr(node, "variable", None)) is not None:
+            found.append(leaf)
+        todo.extend(n for n, _ in node.next_functions)
+    return found
+
+
+def sharing(optimizer):
+    """It, and those that step a parameter of it: the optimizer that a wrapper holds, and the other way round."""
+    owned = {id(p) for p in parameters(optimizer)}
+    return [o for o in instances(torch.optim.Optimizer)
+            if any(id(p) in owned for group in getattr(o, "param_groups", ()) for p in group["params"])]
+
+
+def schedulers(optimizers):
+    """Those that set their learning rate; some are given a framework's wrapper around the optimizer."""
+    wanted, groups = {id(o) for o in optimizers}, {id(o.param_groups) for o in optimizers}
+    found = [(s, getattr(s, "optimizer", None)) for s in instances(torch.optim.lr_scheduler.LRScheduler)]
+    return [s for s, o in found if id(o) in wanted or id(getattr(o, "param_groups", None)) in groups]
+
+
+def scaler_of(optimizer):
+    """The GradScaler that steps this optimizer, or None."""
+    return next((s for s in instances(torch.amp.GradScaler)
+                 if s._enabled and id(optimizer) in getattr(s, "_per_optimizer_states", ())), None)
+
+
+def device_generators(optimizer):
+    """The default generators of the GPUs that the optimizer's parameters lie on, then those that are global variables."""
+    numbers = sorted({p.device.index for p in parameters(optimizer) if p.device.type == "cuda"})
+    usual = [torch.cuda.default_generators[n] for n in numbers]
+    own = {id(value): value for frame in user_frames() for value in list(frame.f_globals.values())
+           if isinstance(value, torch.Generator) and value.device.type != "cpu" and not any(value is g for g in usual)}
+    return usual + list(own.values())
+
+
+def is_users_class(kind):
+    """Is this class of the program's own making? Those of torch and the like have their own means of going back."""
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    return kind.__module__ == "__main__" or file is not None and not is_library(file)
+
+
+def held_by(it):
+    """The values of an object's attributes, slots too. Not by vars(), which makes a dict of them that all later accesses of the
+    program's have to go through (CPython 3.11 and 3.12)."""
+    found = []
+    for value in gc.get_referents(it):
+        if type(value) is dict and len(value) <= 1000:  # of the attributes, where there is one
+            found.extend(value.values())
+        elif value is not type(it):
+            found.append(value)
+    return found
+
+
+def names_of(frame):
+    """A copy of a frame's names. Those of a function are not asked for by f_locals: before 3.13 that fills the dict that locals() gave
+    the program, and all in it would live as long as the frame."""
+    return _native.function_names(frame) if is_function(frame) else dict(frame.f_locals)
+
+
+def is_function(frame):
+    """Not a module or a class body, whose names are in a dict of their own."""
+    return bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
+
+
+def is_library(filename):
+    """True for torch, finitude, the standard library and what is not a file."""
+    from ..base import _places
+
+    return _places.is_library(filename)
+
+
+def user_frames(frame=None):
+    """Frames of the user's code, innermost first."""
+    frame = frame or sys._getframe(1)
+    while frame is not None:
+        if not is_library(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
+
+
+def _tell_apart(params, by_id, module_of):
+    """Of several modules that have parameters of the same name, each goes before its own by the variable that holds it, else by
+    its class."""
+    seen = collections.Counter(by_id[p] for p in params)
+    alike = [p for p in params if seen[by_id[p]] > 1]
+    if not alike:
+        return
+    modules = list({id(module_of[p]): module_of[p] for p in alike}.values())
+    called = {}
+    for frame in user_frames():
+        for name, value in names_of(frame).items():
+            if any(value is m for m in modules):
+                called.setdefault(id(value), name)
+    classes = collections.Counter(type(m).__name__ for m in modules)
+    for i, m in enumerate(modules):
+        kind = type(m).__name__
+        called.setdefault(id(m), kind if classes[kind] == 1 else f"{kind}[{i}]")
+    for p in alike:
+        by_id[p] = f"{called[id(module_of[p])]}.{by_id[p]}"
+
+
+def names(optimizer):
+    """A name for each parameter, in order: its qualified name in a module, else the variable that holds it, else group and index."""
+    params = parameters(optimizer)
+    by_id, module_of = {}, {}
+    found = roots(optimizer)
+    for module in found:
+        for name, p in module.named_parameters(remove_duplicate=False):
+            if id(p) not in by_id:
+                by_id[id(p)] = name.replace("_orig_mod.", "")  # torch.compile's wrapper adds that
+                module_of[id(p)] = module
+    _tell_apart([id(p) for p in params if id(p) in by_id], by_id, module_of)
+    missing = [p for p in params if id(p) not in by_id]
+    if missing:
+        wanted = {id(p) for p in missing}
+        for frame in user_frames():
+            for name, value in names_of(frame).items():
+                items = [(name, value)]
+                if type(value) in (list, tuple) and len(value) <= 1000:
+                    items = [(f"{name}[{i}]", v) for i, v in enumerate(value)]
+                elif type(value) is dict and len(value) <= 1000:
+                    items = [(f"{name}[{k!r}]", v) for k, v in value.items()]
+                for label, item in items:
+                    if id(item) in wanted:
+                        by_id.setdefault(id(item), label)
+    return [by_id.get(id(p), f"parameter {i}") for i, p in enumerate(params)]

@@ -1,0 +1,259 @@
+"""What a second run in place would write to files a second time is held: what goes to open text files, to files that it opens
+itself, and points given to a logger that sends them elsewhere.
+
+Of a text file that is open for writing, the descriptor leads nowhere for as long. Below it there is nothing that counts what
+was written; a compressed stream or a database would be broken by that, so those are watched, and named if they were written
+twice. A file that the second run opens for writing is another file with the same content, which it also finds when it opens
+that name again. All of it on the thread that trains alone.
+"""
+
+import builtins
+import fcntl
+import io
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+import threading
+import weakref
+
+from .. import _native
+from ..base._places import is_library
+from .quiet import HELD, is_over
+
+MAX_BYTES = 64 << 20  # of a file that is opened to be added to: its content is copied
+
+OF_CAPSULES = re.compile(r"/step-\d+[^/]*\.partial-[0-9a-f]+-\d+-\d+-\d+/[^/]+$")  # that are being written
+
+# Loggers whose points go to another thread or process: (module, class, methods). Held for the thread that trains.
+LOGGERS = [
+    ("logging", "Logger", ("callHandlers",)),
+    ("tensorboard.summary.writer.event_file_writer", "EventFileWriter", ("add_event",)),
+    ("wandb.sdk.wandb_run", "Run", ("_log", "alert")),
+]
+
+
+def logger_classes():
+    """Those of LOGGERS whose modules the program has loaded."""
+    loaded = [getattr(sys.modules.get(module), name, None) for module, name, _ in LOGGERS]
+    return tuple(kind for kind in loaded if isinstance(kind, type))
+
+
+def _text_files():
+    """{descriptor: the files on it}: text, or bytes without a buffer; written only, of no other layer's making."""
+    found, shared, raw, buffered = {}, set(), [], set()
+    for it in _native.instances((io.TextIOWrapper, io.FileIO, io.BufferedWriter, io.BufferedRandom)):
+        kind = type(it)
+        try:
+            if kind is io.TextIOWrapper and not it.closed and it.writable():
+                plain = type(it.buffer) is io.BufferedWriter and type(it.buffer.raw) is io.FileIO
+                (found.setdefault(it.fileno(), []).append(it) if plain else shared.add(it.fileno()))
+            elif kind is io.FileIO and not it.closed and it.writable():
+                raw.append(it)
+            elif kind in (io.BufferedWriter, io.BufferedRandom) and not it.closed:
+                buffered.add(it.fileno())
+        except (OSError, ValueError, AttributeError):
+            continue
+    for it in raw:
+        if it.fileno() not in buffered:
+            found.setdefault(it.fileno(), []).append(it)
+    return {fd: files for fd, files in found.items() if fd > 2 and fd not in shared and _is_written_only(fd)}
+
+
+def _me():
+    """This thread, and not one of a process that was forked from it."""
+    return os.getpid(), threading.get_ident()
+
+
+def _is_written_only(fd):
+    try:
+        return stat.S_ISREG(os.fstat(fd).st_mode) and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+    except OSError:
+        return False
+
+
+def _others_run_user_code():
+    """Does a thread beside this one run code of the program's own? It may write to the same files."""
+    me = threading.get_ident()
+    for ident, frame in sys._current_frames().items():
+        while ident != me and frame is not None:
+            file = frame.f_code.co_filename
+            if not is_library(file) and "site-packages" not in file:
+                return True
+            frame = frame.f_back
+    return False
+
+
+def _states():
+    """{(descriptor, its file): size and time} of the ordinary files that are open for writing. A database is as long as before. Of
+    none that we write ourselves beside the program."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            fd = int(name)
+            if fd > 2 and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
+                what = os.fstat(fd)
+                if stat.S_ISREG(what.st_mode) and not OF_CAPSULES.search(os.readlink(f"/proc/self/fd/{fd}")):
+                    found[fd, what.st_dev, what.st_ino] = what.st_size, what.st_mtime_ns
+        except OSError:
+            continue
+    return found
+
+
+class HeldFiles:
+    """From now on until `end`."""
+
+    def __init__(self):
+        self._swapped, self._methods, self._opens = [], [], []
+        self._folder, self._others = None, {}   # path -> the other file of that name
+        self._opened, self._not_held = [], {}   # (weak reference to a file opened meanwhile, path); path -> its state
+        self._me = _me()
+        self._states, self._files = {}, {}
+        HELD.append(self)
+        try:
+            self._begin()
+        except Exception:
+            self.end()
+            raise
+
+    def _begin(self):
+        self._files = {} if _others_run_user_code() else _text_files()
+        for fd, files in self._files.items():
+            try:
+                for file in files:
+                    file.flush()
+                copy, inherited = os.dup(fd), os.get_inheritable(fd)
+            except (OSError, ValueError):
+                continue
+            sink = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            os.dup2(sink, fd, inheritable=False)
+            os.close(sink)
+            self._swapped.append((fd, copy, inherited))
+        self._states = _states()
+        for module, name, methods in LOGGERS:
+            owner = getattr(sys.modules.get(module), name, None)
+            for method in methods if owner is not None else ():
+                if method in owner.__dict__:
+                    self._hold(owner, method)
+        self._hold_open()
+
+    def _hold(self, owner, name):
+        original, mine = owner.__dict__[name], self._me
+
+        def method(this, *args, **kwargs):
+            return None if _me() == mine else original(this, *args, **kwargs)
+
+        setattr(owner, name, method)
+        self._methods.append((owner, name, original))
+
+    def _hold_open(self):
+        original, mine = io.open, self._me
+
+        def stand_in(file, mode="r", *args, **kwargs):
+            if _me() != mine or not isinstance(file, (str, bytes, os.PathLike)) or not isinstance(mode, str):
+                return original(file, mode, *args, **kwargs)
+            path = os.path.realpath(os.fsdecode(file))
+            if path not in self._others and any(c in mode for c in "wax+"):
+                self._make_another(path, mode)
+            opened = original(self._others.get(path, file), mode, *args, **kwargs)
+            if path in self._others:
+                self._opened.append((weakref.ref(opened), path))
+            return opened
+
+        for module in (builtins, io):
+            self._opens.append((module, module.open))
+            module.open = stand_in
+
+    def _make_another(self, path, mode):
+        exists = os.path.exists(path)
+        if exists and not os.path.isfile(path) or not exists and not os.path.isdir(os.path.dirname(path)):
+            return                              # a device, or an error that is to be what it was
+        if self._folder is None:
+            self._folder = tempfile.mkdtemp(prefix="finitude-")
+        other = os.path.join(self._folder, str(len(self._others)))
+        if exists and "w" not in mode and "x" not in mode:
+            if os.path.getsize(path) > MAX_BYTES:
+                self._not_held[path] = _state(path)
+                return
+            shutil.copyfile(path, other)
+        self._others[path] = other
+
+    def end(self):
+        """Names of the files that were written a second time."""
+        is_over(self)
+        while self._opens:
+            module, original = self._opens.pop()
+            module.open = original
+        while self._methods:
+            setattr(*self._methods.pop())
+        for file in (f for files in self._files.values() for f in files):
+            try:
+                file.flush()
+            except (OSError, ValueError):
+                pass  # closed meanwhile
+        for reference, path in self._opened:
+            _go_on_in(reference(), path)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        twice = [_relative(path) for path, state in self._not_held.items() if _state(path) != state]
+        for (fd, device, inode), state in _states().items():
+            if self._states.get((fd, device, inode), state) != state:
+                twice.append(_name(fd))
+        while self._swapped:
+            fd, copy, inherited = self._swapped.pop()
+            if _is_devnull(fd):  # else the second run closed it, and another file has its number
+                os.dup2(copy, fd, inherited)
+            os.close(copy)
+        return sorted(set(twice))
+
+
+def written_twice(names):
+    """The words for what `end` gave."""
+    return f"; written twice: {', '.join(names[:8])}" if names else ""
+
+
+def _is_devnull(fd):
+    try:
+        return os.fstat(fd).st_rdev == os.stat(os.devnull).st_rdev
+    except OSError:
+        return False
+
+
+def _state(path):
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def _go_on_in(file, path):
+    """A file that stays open after the second run is, from then on, the one of that name, which the first run wrote."""
+    try:
+        if file is None or file.closed or not os.path.exists(path):
+            return
+        if file.writable():
+            file.flush()
+        number = file.fileno()
+        own = os.open(path, fcntl.fcntl(number, fcntl.F_GETFL) & ~(os.O_TRUNC | os.O_EXCL | os.O_CREAT))
+        os.lseek(own, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
+        os.dup2(own, number, os.get_inheritable(number))
+        os.close(own)
+    except (OSError, ValueError):
+        pass  # what the script goes on to write there is lost with the other file
+
+
+def _relative(path):
+    try:
+        return os.path.relpath(path)
+    except ValueError:
+        return path
+
+
+def _name(fd):
+    try:
+        return _relative(os.readlink(f"/proc/self/fd/{fd}"))
+    except OSError:
+        return f"descriptor {fd}"

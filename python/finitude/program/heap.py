@@ -1,0 +1,278 @@
+"""What a second run writes into the program's own objects is taken back: counters, lists of metrics, queues, averages.
+
+Names, iterators, generators, buffers and gradients are put back by the rewind; an attribute such as `self.global_step`, a
+list that the loop appends to, a moving average kept by hand lie on the heap. Looked at only when a bad step is about to
+run again, so healthy steps pay nothing. Objects are copied one level deep each and put back in place, by identity.
+"""
+
+import collections
+import functools
+import gc
+import math
+import random
+import sys
+import types
+
+import torch
+
+from .. import _native
+from ..base._places import is_library
+from . import cells, one_way
+from .discover import is_function, is_users_class, names_of
+from .files import logger_classes
+
+MAX_OBJECTS, MAX_ELEMENTS = 20_000, 2_000_000
+MAX_BYTES = 256 << 20  # of tensors; what is beyond is watched by a checksum, and named if it was written twice
+PLAIN = (int, float, complex, str, bytes, type(None), type, types.ModuleType, torch.dtype, torch.device)
+CONTAINERS = (list, dict, set, bytearray, collections.deque)
+OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
+
+
+class Ledger:
+    """A copy of what the frames of the program reach, but for `owned` tensors and the objects of `left_alone`.
+    since: so many windows were closed when the second run is to begin."""
+
+    def __init__(self, frame, owned=(), left_alone=(), since=0):
+        self._copies, self._tensors = [], []   # functions that put back; (name, tensor, checksum, copy or None)
+        self.one_way = []                      # names of what gives each thing once, and may have been used since
+        self._since = since
+        self._versions = []                    # of those tensors
+        self._figures, self._lists = [], []    # (dict, what it held), (list, what it held): see `counted`
+        self._generators = []                  # the same, for random numbers of the program's own and numpy's arrays
+        self._seen = {id(x) for x in (*owned, *left_alone)}
+        self._kept = [*owned, *left_alone]     # ids are those of living objects
+        self._loggers = logger_classes()        # held by what they are told; what they are made of is theirs
+        self._elements = self._bytes = 0
+        if (shell := cells.shell()) is not None:  # its names are among those of the cells
+            self._seen.add(id(shell))
+        todo, outermost = [], False
+        while frame is not None and not outermost:
+            if not is_library(frame.f_code.co_filename):
+                self._globals(frame.f_globals, todo)
+                if not is_function(frame) and frame.f_locals is frame.f_globals:
+                    outermost = frame.f_globals.get("__name__") == "__main__"  # what is around it runs the program, as a notebook does
+                else:
+                    todo.extend((v, k) for k, v in names_of(frame).items())
+            frame = frame.f_back
+        todo.extend((it, "a loop's iterator") for it in _native.running_iterators())
+        while todo and len(self._seen) < MAX_OBJECTS and self._elements < MAX_ELEMENTS:
+            self._look(*todo.pop(), todo)
+
+    def _globals(self, names, todo):
+        """Module globals: figures, which a function may write; the names of frames belong to the rewind."""
+        if id(names) in self._seen:
+            return
+        self._seen.add(id(names))
+        figures = {k: v for k, v in names.items() if isinstance(v, (int, float, str))}
+        self._copies.append(lambda: _update(names, figures))
+        self._figures.append((names, figures))
+        todo.extend((v, k) for k, v in names.items())
+
+    def _look(self, it, name, todo):
+        if isinstance(it, PLAIN) or id(it) in self._seen or isinstance(it, self._loggers):
+            return
+        self._seen.add(id(it))
+        self._kept.append(it)
+        kind = type(it)
+        if one_way.is_one_way(it):
+            if one_way.is_used(it, self._since):
+                self.one_way.append(name)
+            return
+        if (restore := _random_or_array(it, self)) is not None:
+            self._generators.append(restore)
+            return
+        if isinstance(it, torch.Tensor):
+            if it._version > 0:  # written in place at some time; by this window too, if the second run is to do it again
+                self._tensor(it, name)
+            return
+        if isinstance(it, torch.nn.Module):
+            for inner, tensor in (*it.named_parameters(recurse=False), *it.named_buffers(recurse=False)):
+                if id(tensor) not in self._seen:   # written through .data, a tensor's version stays
+                    self._seen.add(id(tensor))
+                    self._tensor(tensor, inner)
+            todo.extend((m, n) for n, m in it.named_children())
+        elif isinstance(it, tuple):
+            todo.extend((v, name) for v in it)
+        elif isinstance(it, types.FunctionType):
+            for cell in it.__closure__ or ():
+                self._cell(cell, name, todo)
+        elif isinstance(it, types.MethodType):
+            if one_way.is_old_way_in(it):
+                self.one_way.append(name)
+            todo.append((it.__self__, name))
+        elif isinstance(it, types.GeneratorType):
+            self._generator(it, name, todo)
+        elif kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__"):
+            todo.extend((inner, name) for inner in gc.get_referents(it))  # what enumerate, zip, map and the like draw from
+        elif isinstance(it, CONTAINERS) and (kind.__module__ in ("builtins", "collections") or is_users_class(kind)):
+            self._container(it, name, todo)
+        state = getattr(it, "__dict__", None)
+        if isinstance(state, dict) and is_users_class(kind):
+            left = OF_MODULES if isinstance(it, torch.nn.Module) else ()
+            own = {k: v for k, v in state.items() if k not in left}
+            self._copies.append(lambda: _attributes(state, own, left))
+            self._figures.append((state, own))
+            todo.extend((v, k) for k, v in own.items())
+
+    def _container(self, it, name, todo):
+        self._elements += base_of(it).__len__(it)
+        if isinstance(it, dict):
+            copy = dict(dict.items(it))
+            self._copies.append(lambda: _dictionary(it, copy))
+            self._figures.append((it, copy))
+            todo.extend((v, str(k)) for k, v in copy.items())
+        elif isinstance(it, bytearray):
+            copy = bytes(it)
+            self._copies.append(lambda: _sequence(it, copy))
+        elif isinstance(it, set):
+            copy = set(set.__iter__(it))
+            self._copies.append(lambda: set.__ne__(it, copy) and (set.clear(it), set.update(it, copy)))
+        else:
+            copy = list(base_of(it).__iter__(it))
+            self._copies.append(lambda: _sequence(it, copy))
+            if isinstance(it, list):
+                self._lists.append((it, copy))
+            todo.extend((v, name) for v in copy)
+
+    def _generator(self, it, name, todo):
+        """What its names and its loops reach. The names themselves belong to the rewind."""
+        frame = it.gi_frame
+        if frame is None or it.gi_running or is_library(frame.f_code.co_filename):  # running: one of the frames around us
+            return
+        todo.extend((v, k) for k, v in names_of(frame).items())
+        todo.extend((inner, name) for inner in (*gc.get_referents(it), *gc.get_referents(frame)) if hasattr(type(inner), "__next__"))
+
+    def _cell(self, cell, name, todo):
+        try:
+            content = cell.cell_contents
+        except ValueError:  # empty
+            return
+        if isinstance(content, PLAIN) and id(cell) not in self._seen:
+            self._seen.add(id(cell))
+            self._copies.append(lambda: setattr(cell, "cell_contents", content))
+        todo.append((content, name))
+
+    def _tensor(self, tensor, name):
+        if tensor.layout is not torch.strided or not tensor.is_leaf:
+            return
+        size_bytes = tensor.numel() * tensor.element_size()
+        fits = self._bytes + size_bytes <= MAX_BYTES
+        self._bytes += size_bytes if fits else 0
+        self._tensors.append((name, tensor, _native.checksum(tensor), tensor.detach().clone() if fits else None))
+        self._versions.append(tensor._version)
+
+    def ruined(self):
+        """Names of tensors that the step writes in place, and that its first run had left non-finite: the second began
+        with other values than the first."""
+        return [name for (name, tensor, _, copy), version in zip(self._tensors, self._versions)
+                if tensor._version != version and copy is not None and not _native.is_finite(copy)]
+
+    def mend(self):
+        """Tensors that are not finite any more as they were."""
+        for _, tensor, _, copy in self._tensors:
+            if copy is not None and not _native.is_finite(tensor) and _native.is_finite(copy):
+                tensor.data.copy_(copy)
+
+    def counted(self):
+        """What the second run has counted up, as functions that count it down by as much from where the first run left it: the start
+        of the window, where a step counts the same each time. None is known to be right before a run from there has shown it."""
+        down = []
+        for figures, before in self._figures:
+            for key, value in before.items():
+                now = dict.get(figures, key)
+                if type(value) not in (int, float) or type(now) is not type(value):  # None and names among the figures count nothing
+                    continue
+                if math.isfinite(now) and math.isfinite(value) and now != value:
+                    down.append(functools.partial(_count_down, figures, key, value, value - (now - value)))
+        for it, before in self._lists:
+            more = list.__len__(it) - len(before)
+            if 0 < more <= len(before) and all(x is y for x, y in zip(list.__iter__(it), before)):
+                down.append(functools.partial(_shorten, it, len(before), more))
+        return down
+
+    def put_back(self):
+        """Everything as it was. Returns the names of tensors that were written and are too large to have a copy of."""
+        for restore in (*self._copies, *self._generators):
+            restore()
+        lost = []
+        for name, tensor, checksum, copy in self._tensors:
+            if _native.checksum(tensor) == checksum:
+                continue
+            if copy is None:
+                lost.append(name)
+            else:
+                tensor.data.copy_(copy)
+        return lost
+
+
+def _random_or_array(it, ledger):
+    """A function that puts a random generator or a numpy array back, or None for anything else."""
+    if isinstance(it, random.Random):
+        state = it.getstate()
+        return lambda: it.setstate(state)
+    if isinstance(it, torch.Generator):
+        state = it.get_state()
+        return lambda: it.set_state(state)
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    if isinstance(it, numpy.random.Generator):
+        bits, state = it.bit_generator, it.bit_generator.state
+        return lambda: setattr(bits, "state", state)
+    if isinstance(it, numpy.random.RandomState):
+        state = it.get_state()
+        return lambda: it.set_state(state)
+    if not isinstance(it, numpy.ndarray) or not it.flags.writeable or ledger._bytes + it.nbytes > MAX_BYTES:
+        return None
+    ledger._bytes += it.nbytes
+    copy = it.copy()
+    return lambda: numpy.copyto(it, copy)
+
+
+def _update(names, figures):
+    for key, value in figures.items():
+        if names.get(key) is not value:
+            names[key] = value
+
+
+def _count_down(figures, key, value, earlier):
+    if dict.get(figures, key) == value:  # else it is one of the names that the rewind itself has put back
+        dict.__setitem__(figures, key, earlier)
+
+
+def _shorten(it, size, by):
+    if list.__len__(it) == size:
+        del it[size - by:]
+
+
+def _attributes(state, own, left):
+    for key in [k for k in state if k not in own and k not in left]:
+        del state[key]
+    _update(state, own)
+
+
+def base_of(it):
+    """The builtin container that it is made of: a subclass may do anything in its own methods, such as loading modules."""
+    return next(b for b in (collections.OrderedDict, *CONTAINERS) if isinstance(it, b))
+
+
+def _dictionary(it, copy):
+    if dict.__len__(it) == len(copy) and all(dict.get(it, k, it) is v for k, v in copy.items()):
+        return
+    base = base_of(it)
+    base.clear(it)
+    for key, value in copy.items():
+        base.__setitem__(it, key, value)
+
+
+def _sequence(it, copy):
+    base = base_of(it)
+    if base.__len__(it) == len(copy) and all(
+        x is y or base is bytearray and x == y for x, y in zip(base.__iter__(it), copy)
+    ):
+        return
+    if base is collections.deque:
+        base.clear(it)
+        base.extend(it, copy)
+    else:
+        base.__setitem__(it, slice(None), copy)

@@ -1,0 +1,97 @@
+"""What gives each thing once: queues between threads and processes, connections, sockets, pipes. A second run in place would
+take other things out of them than the first did, and put the same in twice.
+
+The classes written in Python note when they are used, so that one that this window left alone is known. Others (sockets,
+pipes, `queue.SimpleQueue`) are always taken for used.
+"""
+
+import functools
+import io
+import sys
+import types
+import weakref
+
+from .. import _native
+
+# What reads or writes: calls inside of these are noted with them.
+NOTED = (
+    ("queue", "Queue", ("get", "put", "task_done")),
+    ("multiprocessing.queues", "Queue", ("get", "put")),
+    ("multiprocessing.queues", "JoinableQueue", ("put", "task_done")),
+    ("multiprocessing.queues", "SimpleQueue", ("get", "put")),
+    ("multiprocessing.connection", "_ConnectionBase", ("recv", "recv_bytes", "recv_bytes_into", "send", "send_bytes")),
+)
+SILENT = (("socket", "socket"), ("_queue", "SimpleQueue"))
+
+_used = {}      # id: (weak reference, windows closed when it was last used)
+_noting = []    # (class, names) of those whose methods note it
+
+
+def watch(patches):
+    """The modules that are imported by now. What comes to be known later is taken for used."""
+    for module, name, methods in NOTED:
+        kind = getattr(sys.modules.get(module), name, None)
+        if kind is None or any(kind is k for k, _ in _noting) or not all(m in kind.__dict__ for m in methods):
+            continue
+        for method in methods:
+            patches.set(kind, method, _noted(kind.__dict__[method]))
+        _noting.append((kind, methods))
+
+
+def forget():
+    """Nothing is noted any more, or the process is a new one."""
+    _used.clear()
+
+
+def unwatch():
+    """The methods are the program's own again."""
+    _noting.clear()
+    forget()
+
+
+def _noted(method):
+    @functools.wraps(method)
+    def noted(self, *args, **kwargs):
+        _note(self)
+        return method(self, *args, **kwargs)
+
+    noted.is_noted = True
+    return noted
+
+
+def _note(it):
+    now, key = _native.windows_closed(), id(it)
+    known = _used.get(key)
+    if known is None:
+        _used[key] = weakref.ref(it, lambda _: _used.pop(key, None)), now
+    elif known[1] != now:
+        _used[key] = known[0], now
+
+
+def is_one_way(it):
+    if isinstance(it, io.IOBase):
+        return not it.closed and it.readable() and not it.seekable()
+    return any((kind := getattr(sys.modules.get(module), name, None)) is not None and isinstance(it, kind)
+               for module, name in (*((m, n) for m, n, _ in NOTED), *SILENT))
+
+
+def is_used(it, since):
+    """May it have been used since so many windows were closed? So may one of which that was not noted."""
+    if not any(isinstance(it, kind) for kind, _ in _noting):
+        return True
+    for kind, methods in _noting:
+        if isinstance(it, kind) and not all(_leads_to_noted(type(it), m) for m in methods):
+            return True
+    known = _used.get(id(it))
+    return known is not None and known[1] >= since
+
+
+def _leads_to_noted(kind, method):
+    """An override in a class of the program's own may do without the method that notes it."""
+    return getattr(getattr(kind, method, None), "is_noted", False)
+
+
+def is_old_way_in(it):
+    """A method that was taken off the object before it came to be noted."""
+    return isinstance(it, types.MethodType) and not getattr(it.__func__, "is_noted", False) and \
+        any(isinstance(it.__self__, kind) and it.__func__.__name__ in methods for kind, methods in _noting)

@@ -1,0 +1,74 @@
+"""Will a name be read before it is bound again? Asked of names whose values a rewind cannot bring back."""
+
+import bisect
+import dis
+import types
+
+from ..base._places import is_library
+from .discover import is_function
+
+READS = ("LOAD_FAST", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE", "DELETE_")
+NO_WAY_ON = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE",
+             "JUMP_BACKWARD_NO_INTERRUPT"}
+
+
+def _names(instruction):
+    """(read, bound) by an instruction, in this order; 3.13 has some that do two things."""
+    if instruction.opname == "LOAD_FAST_AND_CLEAR":  # what a comprehension puts aside may be unbound
+        return [], []
+    names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+    words = instruction.opname.replace("_FAST_", "_FAST ").split(" ")
+    read = [n for n, w in zip(names, words * 2) if any(w.startswith(r.rstrip("_")) for r in READS)]
+    bound = [n for n, w in zip(names, words * 2) if w.startswith("STORE_")]
+    return read, bound
+
+
+def is_read(code, start, name):
+    """May code that goes on behind the instruction at `start` read `name` before it binds it? Handlers are not followed."""
+    instructions = list(dis.get_instructions(code))
+    at = {i.offset: n for n, i in enumerate(instructions)}
+    # A frame may be said to stand in the caches behind its instruction.
+    todo, seen = [bisect.bisect_right([i.offset for i in instructions], start)], set()
+    while todo:
+        n = todo.pop()
+        if n in seen or n >= len(instructions):
+            continue
+        seen.add(n)
+        one = instructions[n]
+        read, bound = _names(one)
+        if one.opname == "STORE_FAST_LOAD_FAST":
+            read = [r for r in read if r not in bound]
+        if name in read:
+            return True
+        if name in bound:
+            continue
+        if one.opcode in dis.hasjrel or one.opcode in dis.hasjabs:
+            todo.append(at.get(one.argval, len(instructions)))
+        if one.opname not in NO_WAY_ON:
+            todo.append(n + 1)
+    return False
+
+
+def _mentions(code, name):
+    """Does a function, or one inside of it, read that global variable or that variable of a function around it?"""
+    return any(i.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLOSURE")) and i.argval == name
+               for i in dis.get_instructions(code)) or any(
+        isinstance(c, types.CodeType) and _mentions(c, name) for c in code.co_consts)
+
+
+def will_read(frame, names):
+    """Those of `names` that the user's frames, from `frame` outwards, may read before they bind them."""
+    wanted, found = set(names), []
+    while frame is not None and wanted:
+        code = frame.f_code
+        if not is_library(code.co_filename):
+            for name in sorted(wanted & {*code.co_varnames, *code.co_cellvars, *code.co_freevars, *code.co_names}):
+                inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+                if not is_function(frame) and frame.f_locals is frame.f_globals:
+                    inner += [f.__code__ for f in list(frame.f_globals.values()) if isinstance(f, types.FunctionType)
+                              and f.__globals__ is frame.f_globals]
+                if is_read(code, frame.f_lasti, name) or any(_mentions(c, name) for c in inner):
+                    found.append(name)
+                    wanted.discard(name)
+        frame = frame.f_back
+    return found

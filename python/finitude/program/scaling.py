@@ -1,0 +1,46 @@
+"""What a GradScaler leaves out: skips that are its normal work, those that are not, and an unscaled loss that is bad."""
+
+from .. import _native
+from . import discover
+
+BAD = 2  # GradMark::State: at least infinite
+
+
+def on_step(session, optimizer, skipped):
+    """GradScaler.step with a bad unscaled loss, which alarms at once (True: leave the call out), or that skipped."""
+    if skipped:
+        skipped_once(session, optimizer)
+        return None
+    losses = [l for l in _native.window(optimizer)["losses"] if l["owned"]]
+    bad = {l["serial"] for l in losses if l["bad"]}
+    if not bad and not any(l["answered"] and l["serial"] in session.left_out for l in losses):
+        return None
+    verdict = True
+    try:
+        if bad:
+            verdict = session.on_window(optimizer)
+    finally:  # an error out of it ends the step too
+        if verdict is True:
+            session.left_out |= bad
+            _native.count_step(optimizer)
+        if verdict:
+            _native.close_window(optimizer)
+    return True if verdict else None
+
+
+def skipped_once(session, optimizer):
+    """Counts it; the scaler's search for a scale becomes an alarm where it does not end."""
+    if session.target is not None:
+        session.target.on_scaler_skip(session, optimizer)
+    window, scaler = _native.window(optimizer), session.scaler
+    scale = float(scaler.get_scale()) if scaler is not None else None
+    beyond, row = session.scaler_skips.on_skip(window["ordinal"], window["step"], scale)
+    if not beyond:
+        return
+    bad = [i for i, m in enumerate(window["marks"]) if m >= BAD]
+    name = discover.names(optimizer)[bad[0]] if bad else "gradients"
+    alarm = session.new_alarm(optimizer, "gradient", name)
+    alarm["text"] = f"GradScaler skipped {row} step{'s' if row > 1 else ''} in a row" + (
+        f" and its scale is down to {scale:g}: the gradients overflow at every scale so far" if scale is not None else "")
+    alarm["cause"] = {"class": "loss-scale-misuse", "confidence": "likely", "experiments": [], "text": alarm["text"]}
+    session.act(optimizer, alarm, None, rerun_wanted=False)

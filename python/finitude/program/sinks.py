@@ -1,0 +1,113 @@
+"""Where a non-finite value has arrived: what an alarm is raised for, found again whenever it is asked."""
+
+import re
+
+import torch
+
+from .. import _native
+from ..base.plain_json import number
+from . import discover
+from .counts import count_text
+
+BAD = 2  # GradMark::State: at least infinite
+
+
+def of_optimizer(optimizer):
+    names, params = discover.names(optimizer), discover.parameters(optimizer)
+    sinks = [("gradient", n, p.grad) for n, p in zip(names, params) if p.grad is not None and not _native.is_finite(p.grad)]
+    if not sinks:
+        sinks = bad_buffers(optimizer)
+    return sinks
+
+
+def bad_parameters(optimizer, written):
+    """Those whose gradients are bad; all where the step has written them."""
+    params = discover.parameters(optimizer)
+    return params if written else [params[i] for i, m in enumerate(_native.window(optimizer)["marks"]) if m >= BAD]
+
+
+def bad_buffers(optimizer):
+    return [("buffer", n, b) for n, b in discover.persistent_buffers(optimizer)
+            if (found := _native.statistics(b)) and found["nan"]]
+
+
+def watched_optimizers():
+    return [o for o in discover.instances(torch.optim.Optimizer) if _native.is_registered(o)]
+
+
+def pending_window(session):
+    """The optimizer, alarm and sinks of a window that holds a non-finite loss or gradient, or None."""
+    for optimizer in watched_optimizers():
+        window = _native.window(optimizer)
+        losses = [l for l in window["losses"] if l["bad"] and l["owned"]]
+        sinks = of_optimizer(optimizer)
+        if not losses and not sinks:
+            continue
+        kind, name = ("loss", "loss") if losses else sinks[0][:2]
+        alarm = session.new_alarm(optimizer, kind, name)
+        alarm["loss"] = number(float(losses[0]["value"])) if losses else None
+        alarm["text"] = "loss is not finite" if losses else f"{kind} {name} is not finite"
+        return optimizer, alarm, sinks
+    return None
+
+
+def lost_window(session):
+    """(None, alarm, []) for a bad loss whose optimizer the program has let go of, as where a function that trained
+    raised, and its caller ended the program."""
+    losses = _native.pending_bad_losses()
+    if not losses:
+        return None
+    loss = losses[0]
+    alarm = session.alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
+    alarm["loss"], alarm["micro_batch"] = number(float(loss["value"])), loss["micro_batch"]
+    alarm["text"] = "loss is not finite"
+    return None, alarm, []
+
+
+def checked_window(session):
+    """(None, alarm, []) for a bad loss that the script looked at, and after which no backward came."""
+    losses = _native.waiting_checks()
+    if not losses:
+        return None
+    _native.sink_waiting_checks()
+    loss = losses[0]
+    alarm = session.alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
+    alarm["loss"], alarm["text"] = number(float(loss["value"])), "loss is not finite"
+    return None, alarm, []
+
+
+_SPEAKS_OF_VALUES = re.compile(r"nan|inf\b|infinit|finite|invalid", re.IGNORECASE)
+
+
+def value_in_frames(session, error):
+    """A script that checks its values before backward and gives up: they are variables of the frames that raised.
+
+    A loss (one element, part of a graph) counts as it is; any other tensor only where the error itself speaks of such
+    values, since masks and padding may lie around anywhere.
+    """
+    optimizers = watched_optimizers()
+    traceback = getattr(error, "__traceback__", None)
+    if not optimizers or traceback is None:
+        return None
+    frames = []
+    while traceback is not None:
+        frames.append(traceback.tb_frame)
+        traceback = traceback.tb_next
+    named = _SPEAKS_OF_VALUES.search(str(error)) is not None
+    for wanted in (lambda v: v.numel() == 1, lambda v: named):
+        for frame in reversed(frames):
+            library = discover.is_library(frame.f_code.co_filename)
+            for name, value in discover.names_of(frame).items():
+                if not isinstance(value, torch.Tensor) or value.grad_fn is None or not wanted(value) or \
+                        _native.is_finite(value) or (library and value.numel() == 1):
+                    continue
+                alarm = session.new_alarm(optimizers[0], "loss", name)
+                alarm["loss"] = number(float(value.detach())) if value.numel() == 1 else None
+                alarm["text"] = f"{name} holds {count_text(value.detach())} and was not given to backward"
+                return optimizers[0], alarm, [("loss", name, value)]
+    return None
+
+
+def behind(session, error):
+    """The bad value that a script's own exception is about, as pending_window gives it, or None."""
+    return pending_window(session) or value_in_frames(session, error) or lost_window(session)

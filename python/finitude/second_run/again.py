@@ -1,0 +1,208 @@
+"""The second run of a program of several ranks: all of it starts once more, and each rank that stopped is armed at its step.
+
+Only after the first run has ended, so only for a run that `--on-alarm stop` ended.
+"""
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from ..base import family, pages
+from ..findings import capsule_alarm
+from ..program import ranks
+from .apart import Apart, scratch_outside
+
+ORDER = "order.json"   # in the directory of a rank: what a second run of it is to explain
+ELSEWHERE = "the run has ranks on other machines, which this one cannot start again; with --level trace every step is recorded"
+_POLL = 0.1
+_PR_SET_PDEATHSIG = 1
+
+
+class _Wanted:
+    """An alarm that a second run is to explain, and the files of its order and result."""
+
+    def __init__(self, member, order, directory):
+        self.member, self.order = member, order
+        self.alarm = next((a for a in reversed(member.document["alarms"])
+                           if a["step"] == order["step"] and a["rerun"] == "not-run" and not a["births"]), None)
+        self.path = os.path.join(directory, f"rank-{member.rank}.json")
+        self.result = order["result"] = os.path.join(directory, f"rank-{member.rank}.result.json")
+
+    def done(self):
+        return os.path.exists(self.result)
+
+    def take_over(self, files, redact):
+        """True if the second run came to that step. files: what has to be said of those that it wrote."""
+        try:
+            with open(self.result, encoding="utf-8") as f:
+                found = json.load(f)
+        except (OSError, ValueError):
+            return False
+        if found["findings"].get("births"):
+            self.alarm.update({key: found["findings"][key] for key in ("births", "cause", "fix", "path")})
+        self.alarm.update(step=found["step"], rerun=found["rerun"], rerun_by="restart", rerun_verified=found["verified"],
+                          rerun_text="; ".join(t for t in (found["text"], files) if t))
+        if found["capsule"] and os.path.isfile(os.path.join(self.order["capsule"], "capsule.json")):
+            self.alarm["capsule"] = self.order["capsule_told"]
+            capsule_alarm.complete(self.alarm, redact)
+        elif found["no_capsule"]:
+            self.member.document["watched"].setdefault("not_watched", []).append(found["no_capsule"])
+        text = pages.as_json(self.member.document)
+        pages.write(os.path.join(self.member.directory, "report.json"), text.encode())
+        pages.write_html(os.path.join(self.member.directory, "report.html"), text)
+        return True
+
+
+def _orders(members, directory):
+    wanted = []
+    for member in members:
+        if member.rank is None or not member.document:
+            continue
+        try:
+            with open(os.path.join(member.directory, ORDER), encoding="utf-8") as f:
+                one = _Wanted(member, json.load(f), directory)
+        except (OSError, ValueError):
+            continue
+        if one.alarm is not None:
+            wanted.append(one)
+    return wanted
+
+
+def explain(members, command, environment, settings, seconds, cwd=None):
+    """Runs the whole program again for the alarms that ended it, and puts what was found into the members' reports.
+    seconds: how long the first run took. True if an alarm was explained."""
+    if settings.on_alarm != "stop":
+        return False
+    cwd = cwd or os.getcwd()
+    directory = scratch_outside(cwd)
+    try:
+        wanted = _orders(members, directory)
+        if not wanted:
+            return False
+        size = max(m.document["watched"].get("ranks", 1) for m in members if m.document)
+        if len({m.rank for m in members if m.rank is not None}) < size:
+            for one in wanted:
+                one.alarm["rerun_text"] = ELSEWHERE
+            return False
+        for one in wanted:
+            with open(one.path, "w", encoding="utf-8") as f:
+                json.dump(one.order, f)
+        why, files = _run(wanted, command, environment, settings, directory, seconds, cwd)
+        explained = [one for one in wanted if one.take_over(files, settings.redact)]
+        for one in wanted:
+            if one not in explained:
+                one.alarm["rerun_text"] = why
+        return bool(explained)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)   # whatever is left of the second run sees that, and ends
+
+
+def _run(wanted, command, environment, settings, directory, seconds, cwd):
+    """(why the program, run again, did not come to every step that was asked for, what has to be said of its files)."""
+    environment = dict(environment)
+    scratch, apart = scratch_outside(cwd), None
+    try:
+        apart = Apart(scratch, cwd, command[1:], time.time() - seconds, [os.path.abspath(settings.runs)],
+                      stay=[directory, *sorted({one.member.directory for one in wanted})])
+    except OSError:
+        pass  # its files are written a second time then, which is said
+    try:
+        why = _wait_for(wanted, command, environment, settings, directory, seconds, cwd, apart)
+        not_kept = apart.not_kept() if apart is not None else [cwd]
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return why, f"files that it writes below {', '.join(not_kept[:3])} were written a second time" if not_kept else ""
+
+
+def _wait_for(wanted, command, environment, settings, directory, seconds, cwd, apart):
+    """Runs it until all that are wanted have told. Why some have not."""
+    family.announce(environment, "", settings, directory)
+    step, limit = max(one.order["step"] for one in wanted), max(120.0, 6 * seconds)
+    sys.stderr.write(f"finitude: running the program again up to step {step}, all ranks "
+                     f"(the first run took {seconds:.0f} s; Ctrl-C leaves this out) ...\n")
+    sys.stderr.flush()
+    with_us = ends_with_us(signal.SIGTERM)
+
+    def before_exec():
+        if apart is not None:
+            apart.before_exec()
+        with_us()
+
+    try:
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, start_new_session=True, cwd=cwd,
+                                   preexec_fn=before_exec)
+    except (OSError, subprocess.SubprocessError) as e:
+        return f"the program could not be started again: {getattr(e, 'strerror', None) or e}"
+    began = time.monotonic()
+    before = _on_sigterm(_interrupt)
+    try:
+        while process.poll() is None and not all(one.done() for one in wanted):
+            if time.monotonic() - began > limit:
+                return f"the program, run again, did not reach step {step} within {limit:.0f} s"
+            time.sleep(_POLL)
+        return f"the program, run again, ended before step {step}"
+    except KeyboardInterrupt:
+        return "the second run was interrupted"
+    finally:
+        _end(process)
+        _on_sigterm(before)
+
+
+def _interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def _on_sigterm(handler):
+    """Sets it; the one before, or None where this is not the main thread."""
+    try:
+        return signal.signal(signal.SIGTERM, handler) if handler is not None else None
+    except ValueError:
+        return None
+
+
+def ends_with_us(number):
+    """What a process calls before exec so that it gets that signal should we die."""
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(_PR_SET_PDEATHSIG, number)
+
+
+def _end(process):
+    """A launcher ends its processes when it is asked to; what does not answer is killed."""
+    for number, patience in ((signal.SIGTERM, 10), (signal.SIGKILL, 10)):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            return
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def order_for_me(home):
+    """In the second run: what this process is to explain, or None."""
+    rank, size = ranks.world()
+    try:
+        with open(os.path.join(home.orders, f"rank-{rank}.json"), encoding="utf-8") as f:
+            order = json.load(f)
+            return order if order["ranks"] == size else None
+    except (OSError, ValueError):
+        return None
+
+
+def end_with(directory):
+    """In the second run: this process ends when the one that wanted it is done with it."""
+
+    def watch():
+        while os.path.isdir(directory):
+            time.sleep(5 * _POLL)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

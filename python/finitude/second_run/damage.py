@@ -1,0 +1,120 @@
+"""Parameters or optimizer state that are not finite: what the optimizer made of a step, or what came up later."""
+
+import time
+
+import torch
+
+from .. import _native
+from ..findings import findings
+from ..program import discover, ranks, ruined, sinks as sinks_of
+from ..program.counts import count_text
+from . import restart
+
+
+def just_written(session, optimizer):
+    """Called right after a step that wrote something bad. May raise NonFiniteError."""
+    found = ruined.everything(session, optimizer)
+    window = _native.window(optimizer)
+    if not found or window["ordinal"] in session.damaged:
+        return None  # allowed; or reported before it was applied, or when it first came up
+    kind, name, tensor = found[0]
+    step = window["step"] - 1
+    if session.target is not None:
+        if not ruined.only_overflowed(found) or session.target.order["written"] or session.target.order["overflowed"]:
+            session.target.on_written(session, optimizer, found)
+        return None
+    if ruined.only_overflowed(found):
+        if name not in session.overflowed:
+            session.overflowed.add(name)
+            _advise_overflow(session, optimizer, name, step)
+        return None
+    alarm = session.new_alarm(optimizer, kind, name, step=step)
+    alarm["text"] = f"the optimizer wrote {count_text(tensor)} into {name}; the gradients it was given are finite"
+    alarm["cause"] = {"class": "optimizer-arithmetic", "confidence": "likely", "experiments": [],
+                      "text": f"{type(optimizer).__name__}.step made {name} non-finite out of finite gradients"}
+    undone = session.config.on_alarm != "warn" and _native.undo_step(optimizer)
+    if not undone:
+        alarm["weights"] = "damaged"
+        session.damaged.add(window["ordinal"])
+    session.act(optimizer, alarm, found, where="written", undone=undone)
+    return None
+
+
+def look_for_swallowed(session, optimizer, window):
+    """Every gradient has become exactly zero while the loss is not: has an overflow been swallowed on the way, as by the
+    reciprocal root of a half-precision sum that is Inf? An advisory where a second look finds one, else nothing."""
+    alarm = session.new_alarm(optimizer, "gradient", discover.names(optimizer)[0])
+    if session.config.level == "trace":
+        findings.apply(alarm, findings.analyse(session, optimizer, [], swallowed=True))
+        _native.trace_start()
+    elif session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
+        restart.run(session, alarm, findings.fingerprint(optimizer), "swallowed")
+    if alarm["births"]:
+        birth = alarm["births"][0]
+        session.advise("swallowed-overflow", window["step"], f"all gradients are zero since this step: {birth['op']} overflowed, "
+                       f"and {birth['absorbed_by']['op']} made zeros of it", alarm["cause"], alarm["births"])
+
+
+UNAPPLIED = "stopped before the optimizer"
+WRITER = ", written by an earlier step or by the script since"
+LAST_LOOK = 5  # seconds at the end of a program, after which no further optimizer is looked at
+LONG_RUN = 60  # seconds: a run that took longer is not run again for an advisory
+
+
+def _advise_overflow(session, optimizer, name, step, where="written"):
+    """Inf in the state, as in a second moment beyond float32: the parameter no longer moves, and nothing is NaN."""
+    alarm = session.new_alarm(optimizer, "state", name, step=step)
+    frame = next(discover.user_frames(), None)
+    alarm["births"] = [findings.birth("optimizer", "", frame.f_code.co_filename, frame.f_lineno)] if frame else []
+    alarm["cause"] = {"class": "optimizer-arithmetic", "confidence": "likely", "experiments": [], "text": f"{name} overflowed"}
+    if len(session.overflowed) == 1 and session.report.seconds() < LONG_RUN and session.config.on_alarm != "raise":
+        restart.run(session, alarm, findings.fingerprint(optimizer), where)
+    session.advise("optimizer-state-overflow", alarm["step"], f"the optimizer's state {name} overflowed to Inf; the parameter will no "
+                   "longer move", alarm["cause"], alarm["births"])
+
+
+def at_end(session):
+    """What the optimizers hold as a program ends by itself: its last steps were looked at in part only. May raise
+    NonFiniteError."""
+    if session.target is not None or session.report.alarms or ranks.several() or not _native.is_on():
+        return
+    until = time.monotonic() + LAST_LOOK
+    for optimizer in sinks_of.watched_optimizers():
+        window = _native.window(optimizer)
+        if window["ordinal"] in session.damaged or window["step"] == 0 or window["on_device"] or time.monotonic() > until:
+            continue  # a device is not waited for
+        found = [f for f in ruined.everything(session, optimizer) if f[0] == "state" or f[2].requires_grad]
+        if not ruined.only_overflowed(found):
+            if found:
+                found_late(session, optimizer, window, found, ended=True)
+        elif found[0][1] not in session.overflowed:
+            session.overflowed.add(found[0][1])
+            _advise_overflow(session, optimizer, found[0][1], window["step"], "overflowed")
+
+
+def found_late(session, optimizer, window, found, ended=False):
+    """A parameter or state is bad although the steps looked healthy: one of them wrote it, or the script did since.
+
+    Only a part of what a healthy step writes is looked at right away; a second process finds which step it was. ended: the
+    program did, else it is at a step that is not applied yet.
+    """
+    kind, name, tensor = found[0]
+    alarm = session.new_alarm(optimizer, kind, name)
+    alarm["weights"] = "damaged"
+    if not ended:
+        alarm["action"] = UNAPPLIED
+    alarm["text"] = f"{name} holds {count_text(tensor)}{WRITER}"
+    alarm["cause"] = {"class": "unknown", "confidence": "possible", "experiments": [],
+                      "text": f"what wrote {name} was not seen"}
+    session.damaged.add(window["ordinal"])
+    _native.consume_losses(optimizer)
+    return session.act(optimizer, alarm, found, where="earlier")
+
+
+def tell_writer(alarm, found_at):
+    """Into such an alarm, found before step `found_at` was applied, what a second process saw of the write."""
+    if alarm["step"] != found_at:
+        alarm.pop("action", None)  # an earlier step did it, which was applied
+    birth = alarm["births"][0] if alarm["births"] else None
+    if birth and birth["phase"] == "state" and birth["op"]:
+        alarm["text"] = alarm["text"].replace(WRITER, ", written by the script between two steps")

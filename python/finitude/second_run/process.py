@@ -1,0 +1,156 @@
+"""The second process of a restart: started, told of, waited for, ended.
+
+It says before how long it will take, shows on a terminal how far it is, and Ctrl-C ends it alone: the alarm is reported
+without it.
+"""
+
+import glob
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from .. import _native
+from . import again
+from .apart import Apart, scratch_outside
+
+TOLD_FROM = 3.0          # seconds: what is shorter is not worth a line
+INTERRUPTED = "the second process was ended by Ctrl-C"
+_NEWEST = re.compile(r"\{newest:([^}]*)\}")
+
+
+class NoCheckpoint(Exception):
+    """No file matches what --restart-args asks for."""
+
+
+def _age(path):
+    """Sorts the newest file last. Of files of one tick of the clock the one with the larger numbers in its name is newer."""
+    try:
+        changed = os.stat(path).st_mtime_ns
+    except OSError:  # removed meanwhile, as old checkpoints are
+        changed = 0
+    return changed, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path)]
+
+
+def more_arguments(text, cwd):
+    """(words to add to the program's arguments, the checkpoint among them or ""). {newest:PATTERN} is the newest file that
+    matches. Raises NoCheckpoint."""
+    chosen = ""
+
+    def newest(match):
+        nonlocal chosen
+        found = glob.glob(os.path.join(cwd, match.group(1)), recursive=True)
+        if not found:
+            raise NoCheckpoint(f"no file matches {match.group(1)}")
+        chosen = max(found, key=_age)
+        if not os.path.isabs(match.group(1)):
+            chosen = os.path.relpath(chosen, cwd)
+        return chosen
+
+    return [_NEWEST.sub(newest, word) for word in shlex.split(text)], chosen
+
+
+def _seconds(count):
+    return f"{count:.0f} s" if count < 90 else f"{count / 60:.0f} min"
+
+
+class _Teller:
+    """What a person sees meanwhile."""
+
+    def __init__(self, step, took_first, ring, resumed):
+        self.step, self.took_first, self.ring, self.resumed = step, took_first, ring, resumed
+        self.said = self.shown = False
+        try:
+            self.terminal = sys.stderr.isatty()
+        except (AttributeError, ValueError):
+            self.terminal = False
+
+    def _write(self, text):
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except (OSError, ValueError, AttributeError):
+            pass
+
+    def tell(self, waited):
+        if not self.said and (waited > TOLD_FROM or self.took_first > TOLD_FROM):
+            self.said = True
+            how = f"from {self.resumed}, which takes at most" if self.resumed else "which takes about"
+            self._write(f"finitude: running the program again up to step {self.step} in a second process, {how} "
+                        f"{_seconds(max(self.took_first, waited))} (Ctrl-C leaves this out) ...\n")
+        if self.terminal and waited > TOLD_FROM:
+            self.shown = True
+            self._write(f"\rfinitude: second process, {_seconds(waited)}{self._progress()}\x1b[K")
+
+    def _progress(self):
+        try:
+            steps = _native.read_ring(self.ring)["steps"]
+        except (ValueError, OSError):
+            return ""
+        if not steps:
+            return ""
+        return f", step {steps[-1]['step'] + 1}" + ("" if self.resumed else f" of {self.step}")
+
+    def end(self):
+        if self.shown:
+            self._write("\r\x1b[K")
+
+
+def run(start, command, environment, directory, alarm, resumed="", ours=(), stays=None):
+    """Runs the command to its end. (exit code or None, why it did not come to the step or "", what has to be said of its
+    files). directory, stays: what the child leaves there stays. ours: directories of ours below the program's."""
+    took_first = time.monotonic() - start.monotonic
+    limit = max(120.0, 6 * took_first)
+    scratch = scratch_outside(start.cwd)
+    process, apart = None, None
+    teller = _Teller(alarm["step"], took_first, os.path.join(directory, "steps.ring"), resumed)
+    try:
+        try:
+            apart = Apart(scratch, start.cwd, command[1:], time.time() - took_first, ours, fresh=not resumed, stay=[stays])
+        except OSError:
+            pass  # its files are written a second time then, which is said
+        with_us = again.ends_with_us(signal.SIGKILL)
+
+        def before_exec():
+            if apart is not None:
+                apart.before_exec()
+            with_us()
+
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                       env=environment, cwd=start.cwd, start_new_session=True, preexec_fn=before_exec)
+        except (OSError, subprocess.SubprocessError) as e:
+            return None, f"the second process could not be started: {getattr(e, 'strerror', None) or e}", ""
+        began = told = time.monotonic()
+        teller.tell(0)
+        while process.poll() is None:
+            waited = time.monotonic() - began
+            if waited > limit:
+                return None, f"the second process did not reach step {alarm['step']} within {limit:.0f} s", ""
+            if time.monotonic() - told > 0.5:
+                told = time.monotonic()
+                teller.tell(waited)
+            time.sleep(0.02)
+        not_kept = apart.not_kept() if apart is not None else [start.cwd]
+        files = f"files that it writes below {', '.join(not_kept[:3])} were written a second time" if not_kept else ""
+        return process.returncode, "", files
+    except KeyboardInterrupt:
+        return None, INTERRUPTED, ""
+    finally:
+        teller.end()
+        if process is not None and process.poll() is None:
+            _kill(process)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _kill(process):
+    """It and what it started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()

@@ -1,0 +1,212 @@
+"""The second run by calling: the units of work of the bad step are called once more, traced, inside the vetoed call.
+
+The loop around them, its callbacks, loggers and counters, does not move at all. A unit that is still running when its own
+optimizer steps (manual optimization) is called inside itself, and left by an exception at that same step.
+"""
+
+import sys
+
+import torch
+
+from .. import _native
+from ..base import compat
+from ..capsules import capsule
+from ..errors import NonFiniteError, Reached
+from ..findings import findings
+from ..program import discover, ranks, sinks as sinks_of
+from ..program.files import HeldFiles
+from ..program.heap import Ledger
+from ..program.quiet import Quiet
+
+
+def leave_at(session, optimizer):
+    """Where an optimizer steps while units are called again: back to where they were called from."""
+    if session.units.again is not None:
+        session.units.again_at = optimizer
+        raise Reached()
+
+
+def explain(session, optimizer, alarm, returned=None, error=None):
+    """Calls the window's units again, traced. True: they did the same, and the alarm now tells why.
+
+    returned: a value to compare instead of losses and gradients: of an optimizer that searches along a line, the loss of
+    its first evaluation; where the last unit raised `error`, as it is to do again, the bad value in its frames.
+    """
+    units = session.units
+    if ranks.several():  # what it exchanged with the others it cannot do alone
+        return False
+    if not units.log or (returned is None or error is not None) and units.window != _native.windows_closed():
+        if units.log and units.running is not None:
+            findings.passed_over(alarm, "closure: an optimizer has stepped in it before")
+        return False
+    why = units.why_not()
+    if why is None:
+        run = _SecondRun(session, optimizer, alarm, returned, error)
+        try:
+            why = run.go()
+            if why is None:
+                run.conclude()
+        finally:
+            lost = run.put_back()
+    if why is not None:
+        findings.passed_over(alarm, f"closure: {why}")
+        return False
+    if lost:
+        alarm["rerun_text"] += f"; it also wrote a second time, and this could not be put back: {', '.join(lost[:8])}"
+    return True
+
+
+def raised(session, error):
+    """A unit gives up. Where it holds a value that is not finite, that is explained while everything it used is still
+    there; whether it is an alarm is seen when the program ends by it."""
+    units = session.units
+    if session.config.on_alarm == "raise" or isinstance(error, NonFiniteError) or units.times_raised >= 3:
+        return
+    units.times_raised += 1
+    found = sinks_of.value_in_frames(session, error)
+    value = found[2][0][2] if found is not None else None
+    found = found or sinks_of.pending_window(session)
+    if found is not None and explain(session, found[0], found[1], value, error):
+        units.explained = error, found
+
+
+def explained(session, error):
+    """(optimizer, alarm, sinks) with its reason, where the program ends by what a unit raised; else None."""
+    told, chain = session.units.explained, []
+    while told is not None and error is not None and error not in chain:
+        if error is told[0]:
+            return told[1]
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    return None
+
+
+class _SecondRun:
+    """Sets aside what a second call of the units changes, makes it, and puts everything back."""
+
+    def __init__(self, session, optimizer, alarm, returned, error):
+        self.session, self.optimizer, self.alarm, self.returned, self.error = session, optimizer, alarm, returned, error
+        self.units = session.units
+        self.log = session.units.log[-1:] if returned is not None and error is None else list(session.units.log)
+        self.expected = self._bits(self.log[0].serial, returned)
+        self.generators = self.log[-1].after or _native.take_generators()
+        watched = sinks_of.watched_optimizers()
+        params = {id(p): p for o in watched for p in discover.parameters(o)}
+        params.update((id(p), p) for module in discover.roots(optimizer) for p in module.parameters())
+        self.params = [(p, p.grad, p.requires_grad) for p in params.values()]
+        self.scaler = session.scaler
+        self.stages = {k: dict(v) for k, v in self.scaler._per_optimizer_states.items()} if self.scaler is not None else {}
+        self.ledger = Ledger(sys._getframe(), params.values(), watched)
+        session.holds.hold(discover.sharing(optimizer))
+        session.holds.hold_scaler(self.scaler)
+        self.files = HeldFiles()
+        self.quiet, self.eager = Quiet(), compat.run_eagerly()
+        self.result = None
+        self.units.again, self.units.again_at = optimizer, None
+        _native.begin_again()
+
+    def _bits(self, since, returned=None):
+        """What has to come out again: losses and gradients, or the loss that a closure returned."""
+        if returned is not None:
+            return [_native.checksum(returned.detach())]
+        found = [l["sum"] for l in _native.window(self.optimizer)["losses"] if l["serial"] > since]
+        return found, [_native.checksum(p.grad) if p.grad is not None else 0 for p in discover.parameters(self.optimizer)]
+
+    def go(self):
+        """The calls. Returns why they did not do what the first run did, or None."""
+        units = self.units
+        if units.first is not None and units.first[0] == units.window:
+            for buffer, copy in units.first[1]:
+                buffer.detach().copy_(copy)
+        for p, grad, _ in self.params:
+            p.grad = torch.zeros_like(grad) if units.had_gradients and grad is not None else None
+        if self.scaler is not None:
+            self.scaler._per_optimizer_states.clear()
+        since = _native.loss_serial()
+        _native.trace_clear()
+        _native.trace_start()
+        if self.error is None:  # else it is told of when the program has ended by it, after other steps perhaps
+            capsule.begin(self.session, self.log[0].generators)
+        try:
+            for unit in self.log:
+                self.result = unit.call_again()
+            generators = _native.take_generators()
+            if not self.log[-1].ended or self.error is not None:
+                return "the second run did not come to this step"
+            if self.returned is None:
+                self._after_units()
+        except Reached:
+            generators = _native.take_generators()
+            if self.log[-1].ended or units.again_at is not self.optimizer:
+                return "an optimizer stepped that did not before"
+        except Exception as e:
+            generators = _native.take_generators()
+            if type(e) is not type(self.error):
+                return f"the second run raised {type(e).__name__}"
+            found = sinks_of.value_in_frames(self.session, e)
+            self.result = found[2][0][2] if found is not None else None
+        finally:
+            discover.moved()
+        if self.returned is not None:
+            now = self._bits(0, self.result) if isinstance(self.result, torch.Tensor) else None
+        else:
+            now = self._bits(since)
+        self.same = now == self.expected and generators == self.generators
+        if not self.same and self.eager is None:
+            return "loss or gradients came out with other bits"
+        return None
+
+    def _after_units(self):
+        """Unscaling and clipping were done between the last unit and `step`."""
+        mine = id(self.optimizer)
+        if _unscaled(self.stages.get(mine)) and not _unscaled(self.scaler._per_optimizer_states.get(mine)):
+            self.scaler.unscale_(self.optimizer)
+        _native.clip_again()
+
+    def conclude(self):
+        """What the trace says, into the alarm."""
+        alarm = self.alarm
+        if self.returned is not None:
+            _native.tape_outcome("loss", "loss", self.result.detach())
+        capsule.stop(self.session, self.optimizer)
+        sinks = sinks_of.of_optimizer(self.optimizer) if self.returned is None else [("loss", "loss", self.result.detach())]
+        failed_again = bool(sinks) or any(l["bad"] for l in _native.window(self.optimizer)["losses"])
+        names = {u.name() for u in self.log}
+        times = f", {len(self.log)} times" if len(self.log) > 1 else ""
+        text = f"{', '.join(sorted(names))} called again in place{times}" + (", eagerly instead of compiled" if self.eager else "")
+        alarm["rerun_by"], alarm["rerun_verified"] = "closure", self.same
+        if not self.same and not failed_again:
+            alarm["rerun"], alarm["rerun_text"] = "order-dependent", f"{text}; the step came out finite: {compat.ONLY_COMPILED}"
+            return
+        findings.apply(alarm, findings.analyse(self.session, self.optimizer, sinks))
+        self.session.recorded = self.error is None
+        alarm["rerun"] = "persistent"
+        what = "the value" if self.error is not None else "the loss" if self.returned is not None else "loss and gradients"
+        alarm["rerun_text"] = text + (f"; {what} came out with the same bits" if self.same else "; it failed again, with other bits")
+
+    def put_back(self):
+        """Everything as before the second run. Returns the names of what could not be."""
+        self.units.again = None
+        _native.trace_stop()
+        _native.trace_clear()
+        if not self.session.recorded:
+            _native.tape_clear()
+        for p, grad, requires in self.params:
+            p.grad = None
+            if p.requires_grad is not requires:
+                p.requires_grad_(requires)
+            p.grad = grad
+        if self.scaler is not None:
+            self.scaler._per_optimizer_states.clear()
+            self.scaler._per_optimizer_states.update(self.stages)
+        lost = self.ledger.put_back() + self.files.end()
+        self.quiet.end()
+        compat.end_eager(self.eager)
+        _native.end_again()
+        if self.session.config.level == "trace":
+            _native.trace_start()
+        return lost
+
+
+def _unscaled(state):
+    return state is not None and state["stage"] is torch.amp.grad_scaler.OptState.UNSCALED

@@ -1,0 +1,336 @@
+"""Restart: the same program from its start in a second process, armed at the bad step."""
+
+import json
+import os
+import shutil
+import time
+
+import torch
+
+from .. import _native
+from ..base import compat
+from ..base.plain_json import safe
+from ..capsules import capsule
+from ..findings import findings
+from ..program import begun, intake, loaded, ranks, ruined, sinks as sinks_of
+from . import again, process, started
+
+ENVIRONMENT = "FINITUDE_RESTART"
+LONGEST_SEARCH = 300  # seconds up to the step that a search has found: it is not run a third time where that takes longer
+TOGETHER = "one rank alone cannot run a step again that exchanges values with others; with --level trace every step is recorded"
+
+
+def is_possible(session):
+    """Could the program be started again from here? Not where it was not `finitude run`, nor alone as one of several ranks."""
+    return session.start is not None and session.start.command is not None and not ranks.several()
+
+
+def run(session, alarm, expected, where="window", hand=None):
+    """Starts the same program again in a second process, armed at the alarm's step, and takes over what it found.
+
+    where the bad value is, as in Session.act. "earlier": the alarm's step becomes the one where it was made; "overflowed" is
+    the same for state that is no worse than Inf.
+    hand: of a program without an optimizer, the engine call whose loss is bad.
+    """
+    start = session.start
+    if ranks.several():
+        findings.passed_over(alarm, TOGETHER)
+        if session.member and start is not None and not alarm["harmless"]:
+            _leave_order(session, alarm, {**_order(start, alarm, expected, where, hand), "ranks": ranks.world()[1]})
+            if session.config.on_alarm == "stop":
+                session.teller.later = alarm
+        return False
+    if start is None or start.command is None:
+        why = "the program cannot be started again from here; run it under `finitude run`, or with --level trace" \
+            if start is None else "this process lives on what its parent gave it and cannot be started again; " \
+            "with --level trace every step is recorded"
+        findings.passed_over(alarm, why)
+        return False
+    more, resumed, remark = [], "", ""
+    if session.config.restart_args:
+        try:
+            more, resumed = process.more_arguments(session.config.restart_args, start.cwd)
+        except process.NoCheckpoint as e:
+            remark = f"{e}, so it was run from its start"
+    # From a checkpoint on it is not known before which step is to be recorded.
+    recorded = capsule.wanted(session) and not resumed and "advisory" not in alarm
+    order = {**_order(start, alarm, expected, where, hand), "resumed": resumed}
+    found, why, files, folder = _ask(session, alarm, order, more, recorded)
+    if found is None:
+        findings.passed_over(alarm, why)
+        return False
+    findings.apply(alarm, found["findings"])
+    alarm["step"], alarm["capsule"] = found["step"], capsule.arrived(session, alarm, found["capsule"] and folder)
+    if found["no_capsule"]:
+        session.not_watched(found["no_capsule"])
+    elif recorded and where == "earlier":
+        _record(session, alarm, order, found, files)
+    alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = found["rerun"], "restart", found["verified"]
+    said = "; ".join(t for t in (found["text"], remark, files) if t)
+    alarm["rerun_text"] = said + (f" ({alarm['rerun_text']})" if alarm["rerun_text"] else "")
+    return True
+
+
+def _ask(session, alarm, order, more, recorded):
+    """Sends a second process. (what it found or None, why it did not, what has to be said of its files, where its capsule is)."""
+    start = session.start
+    folder = capsule.folder_for(session, alarm) if recorded else None
+    directory = process.scratch_outside(start.cwd)
+    try:
+        path = os.path.join(directory, "order.json")
+        result = os.path.join(directory, "result.json")
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump({**order, "result": result, "alarm": safe(alarm), "capsule": folder and os.path.abspath(folder)}, f)
+        environment = {**os.environ, **ranks.alone(), ENVIRONMENT: path}
+        if start.hash_seed is not None:
+            environment["PYTHONHASHSEED"] = start.hash_seed
+        code, why, files = process.run(start, [*start.command, *more], environment, directory, alarm, order["resumed"],
+                                      [os.path.abspath(session.config.runs)], folder and os.path.dirname(folder))
+        try:
+            with open(result, encoding="utf-8") as f:
+                return json.load(f), "", files, folder
+        except (OSError, ValueError):
+            return None, why or f"the second process ended (exit code {code}) before step {order['step']}", files, folder
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _record(session, alarm, order, found, files):
+    """Now that it is known which step it was, the program is run up to it once more, recorded, for its capsule and the experiments on
+    the whole step. `found` takes over what came of it."""
+    what = f"a capsule of step {found['step']}: "
+    if found["found_in"] is None:
+        session.not_watched(f"{what}the bad value came up after the last step")
+    elif found["seconds"] > LONGEST_SEARCH:
+        session.not_watched(f"{what}the program would have to run up to it once more, which takes {found['seconds'] / 60:.0f} min")
+    else:
+        order = {**order, "first": found["step"], "step": found["step"], "written": found["found_in"] == "written", "damaged": True}
+        recorded, why, more_files, folder = _ask(session, alarm, order, [], True)
+        births = [[(b["op"], b["file"], b["line"]) for b in one["findings"]["births"][:1]] for one in (found, recorded) if one]
+        if recorded is None or births[0] != births[1]:
+            session.not_watched(what + (why or "the program did something else as it ran up to it once more"))
+            return
+        findings.apply(alarm, recorded["findings"])
+        alarm["capsule"] = capsule.arrived(session, alarm, recorded["capsule"] and folder)
+        found["text"] += ", and again as it was recorded" + (f"; {more_files}" if more_files and not files else "")
+        if recorded["no_capsule"]:
+            session.not_watched(recorded["no_capsule"])
+
+
+def _order(start, alarm, expected, where, hand):
+    """What a second process needs to know to come to the same step and to tell whether it is the same."""
+    return {
+        "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "hand": hand, "written": where == "written",
+        "swallowed": where == "swallowed", "overflowed": where == "overflowed",
+        "first": max(0, alarm["step"] - _native.ROTATION - 1) if where in ("earlier", "overflowed") else alarm["step"],
+        "expected": expected, "named": findings.in_names() if where == "window" else [], "seeds": start.seeds, "threads": torch.get_num_threads(),
+        "compiled": compat.compiled_code_ran(),
+    }
+
+
+def _leave_order(session, alarm, order):
+    """For whoever started all ranks: they can only be run again together, which needs this run to be over."""
+    directory = session.report.run_directory()
+    if directory is None:
+        return
+    if capsule.wanted(session) and "advisory" not in alarm and (folder := capsule.folder_for(session, alarm)):
+        order = {**order, "alarm": safe(alarm), "capsule": os.path.abspath(folder), "capsule_told": folder}
+    with open(os.path.join(directory, again.ORDER), "w", encoding="utf-8") as f:
+        json.dump(order, f)
+
+
+class Target:
+    """In the second process: what it was sent to explain."""
+
+    def __init__(self, order):
+        self.order = order
+        self.finished = self.at_end = False
+        self.began = time.monotonic()
+
+    @classmethod
+    def from_environment(cls):
+        path = os.environ.pop(ENVIRONMENT, None)
+        if not path:
+            return None
+        with open(path, encoding="utf-8") as f:
+            return cls(json.load(f))
+
+    def prepare(self):
+        """Before the program begins."""
+        loaded.watch()
+        started.restore_seeds(self.order["seeds"])
+        torch.set_num_threads(self.order["threads"])
+
+    def directory(self):
+        """Where whoever waits for this process sees how far it is. None: all ranks run again, and share one."""
+        return None if self.order.get("ranks") else os.path.dirname(self.order["result"])
+
+    def arm(self, session):
+        """From the start for the first step, else when the step before is applied. From a checkpoint on steps count anew:
+        each is traced, and the first bad one is it."""
+        if self.order.get("resumed"):
+            _native.trace_start()
+            _native.set_trace_level(True)
+            return
+        if (hand := self.order.get("hand")) is not None:
+            if hand == 0:
+                self._record_by_hand(session)
+            return
+        if self.order["first"] == 0:
+            _native.trace_start()
+            self.on_armed()
+        if self.order.get("capsule") and self.order["first"] == self.order["step"]:
+            (_native.tape_start if self.order["first"] == 0 else _native.tape_when_armed)(capsule.limit(session))
+        if self.order["first"] < self.order["step"]:
+            _native.set_trace_level(True)  # a healthy step's trace is not kept
+        _native.arm_at(self.order["ordinal"], self.order["first"], self.order["step"], self.order["written"])
+
+    def on_armed(self):
+        """The traced step begins: code that was compiled in the first process runs op by op from here."""
+        begun.here()
+        if self.order["compiled"]:
+            torch.compiler.set_stance("force_eager")
+
+    def hand_begins(self, session, roots):
+        """An engine call of a program without an optimizer."""
+        wanted = self.order.get("hand")
+        if wanted is None:
+            return
+        call, resumed = _native.hand_calls(), self.order.get("resumed")
+        if resumed and all(not isinstance(r, torch.Tensor) or _native.is_finite(r) for r in roots):
+            _native.trace_clear()
+        elif call + 1 == wanted and not resumed:
+            self._record_by_hand(session)
+        elif call == wanted or resumed:
+            sums, found = session.hand.explained(roots)
+            capsule.stop(session, None)
+            same = sums == self.order["expected"]["losses"] and \
+                _native.checksum(torch.get_rng_state()) == self.order["expected"]["generator"]
+            self._write(session, same, found, bool(sums))
+
+    def _record_by_hand(self, session):
+        _native.trace_start()
+        if self.order.get("capsule"):
+            _native.tape_start(capsule.limit(session))
+        self.on_armed()
+
+    def _is_mine(self, optimizer, after=0):
+        window = _native.window(optimizer)
+        if self.order.get("resumed"):
+            return window["ordinal"] == self.order["ordinal"] and after == 0 and \
+                _native.window_verdict(optimizer, False)["kind"] == "alarm"
+        return window["ordinal"] == self.order["ordinal"] and window["step"] - after == self.order["step"]
+
+    def is_start(self, optimizer):
+        return self._is_mine(optimizer)
+
+    def on_window(self, session, optimizer):
+        if not self._is_mine(optimizer) or self.order["written"]:
+            if self._is_mine(optimizer, after=1) and self.order["written"]:
+                self.finish(session, optimizer, [])
+            return None
+        earlier = ruined.sinks(session, optimizer) if self.order["first"] < self.order["step"] or self.order.get("damaged") else []
+        self.finish(session, optimizer, earlier or sinks_of.of_optimizer(optimizer))
+
+    def on_searched(self, session, optimizer, sinks):
+        if self._is_mine(optimizer):
+            self.finish(session, optimizer, sinks)
+
+    def on_written(self, session, optimizer, sinks):
+        window = _native.window(optimizer)
+        step = window["step"] - 1
+        if window["ordinal"] != self.order["ordinal"]:
+            return
+        if self.order.get("resumed"):
+            self.finish(session, optimizer, sinks, written_at=self.order["step"])
+        if step == self.order["step"] and self.order["written"] or self.order["first"] <= step < self.order["step"]:
+            self.finish(session, optimizer, sinks, written_at=step)
+
+    def on_searched_well(self, session, optimizer):
+        """A step that searched along a line came to something finite."""
+
+    def on_scaler_skip(self, session, optimizer):
+        """A GradScaler left a step out."""
+
+    def program_ended(self, session, error):
+        if not self.finished:
+            found = sinks_of.pending_window(session) or sinks_of.value_in_frames(session, error)
+            if found is not None:
+                self.finish(session, found[0], found[2])
+            if sinks_of.lost_window(session) is not None or sinks_of.checked_window(session) is not None:
+                self.finish(session, None, [])
+            if error is None and self.order["first"] < self.order["step"]:
+                self._look_a_last_time(session)
+        os._exit(3)
+
+    def _look_a_last_time(self, session):
+        """What was found bad as the program ended may have been written after the last step."""
+        for optimizer in sinks_of.watched_optimizers():
+            if self._is_mine(optimizer) and (found := ruined.sinks(session, optimizer)):
+                self.at_end = True
+                self.finish(session, optimizer, found)
+
+    def finish(self, session, optimizer, sinks, written_at=None):
+        """Analyses, writes the result and ends this process without running any more of the user's code."""
+        self.finished = True
+        capsule.stop(session, optimizer, parameters=written_at is not None, sinks=sinks)
+        expected = self.order["expected"]
+        if (told_late := expected.get("late")) is not None:
+            verified = optimizer is not None and findings.is_as_told(optimizer, told_late)
+        else:
+            now = findings.fingerprint(optimizer)
+            verified = written_at is not None or all(now[key] == value for key, value in expected.items() if value is not None)
+        other = findings.other_values(self.order["named"]) if verified and not self.order["compiled"] else []
+        found = findings.analyse(session, optimizer, sinks, swallowed=self.order["swallowed"])
+        if optimizer is not None:
+            loaded.tell(found, optimizer)
+        self._write(session, verified and not other, found, bool(found["births"]), written_at, other)
+
+    def _write(self, session, verified, found, failed_again, written_at=None, other=()):
+        """The result, and the end of this process. failed_again: something came out that is not finite. other: names of other data
+        than in the first run."""
+        self.finished = True
+        if found["births"]:
+            intake.name_loop_line(found["births"][0])
+        where = "on all ranks" if self.order.get("ranks") else "in a second process"
+        way = f"run again from {self.order.get('resumed') or 'its start'} {where}" + (", this step eagerly" if self.order["compiled"] else "")
+        if written_at is not None:
+            verdict, text = "persistent", f"the program was {way}; step {written_at} of the optimizer wrote it again"
+        elif verified:
+            same = "loss and gradients came out with the same bits"
+            if "late" in self.order["expected"]:
+                same, verified = "loss came out with the same bits, gradients with as many values that are not finite", False
+            verdict, text = "persistent", f"the program was {way}; {same}"
+        elif other:
+            verdict, text = "persistent", f"{way}; it failed again, on other data ({', '.join(other[:3])})"
+        elif failed_again:
+            verdict = "persistent" if self.order["compiled"] else "order-dependent"
+            text = f"{way}; it failed again, with other bits"
+        elif self.order["compiled"]:
+            verdict, text = "order-dependent", f"{way}; the step came out finite: {compat.ONLY_COMPILED}"
+        else:
+            verdict, text = "transient", f"{way}; the step came out finite"
+        told = session.report.not_watched[:]
+        # Of a step that is looked at again for an advisory alone and has nothing to it, nothing is kept.
+        nothing = verdict == "transient" or self.order.get("swallowed") and not found["births"]
+        written = None if nothing else self._write_capsule(session, found, verdict, verified, text)
+        temporary = self.order["result"] + ".tmp"
+        with open(temporary, "w", encoding="utf-8") as f:
+            json.dump({"findings": found, "rerun": verdict, "verified": verified, "text": text,
+                       "step": self.order["step"] if written_at is None else written_at, "capsule": written,
+                       "found_in": None if self.at_end else "window" if written_at is None else "written",
+                       "seconds": time.monotonic() - self.began,
+                       "no_capsule": next((w for w in session.report.not_watched if w not in told), "")}, f)
+        os.replace(temporary, self.order["result"])
+        os._exit(0)
+
+    def _write_capsule(self, session, found, verdict, verified, text):
+        folder = self.order.get("capsule")
+        if not folder or not os.path.isdir(os.path.dirname(folder)):
+            _native.tape_clear()
+            return None
+        if self.order["first"] < self.order["step"]:  # none was on the tape
+            return None
+        alarm = {**self.order["alarm"], "rerun": verdict, "rerun_by": "restart", "rerun_verified": verified, "rerun_text": text}
+        findings.apply(alarm, found)
+        return capsule.write(session, alarm, folder)

@@ -1,0 +1,261 @@
+"""Rewind: the bad window runs a second time in place, by returning from the vetoed call; and --level trace.
+
+A window begins where its optimizer stepped last. Where another one has stepped since (a GAN's discriminator), that step is
+undone by a copy from before it, and the second run takes it once more: the jump.
+"""
+
+import sys
+
+import torch
+
+from .. import _native
+from ..base import compat
+from ..capsules import capsule
+from ..findings import findings
+from ..program import discover, readers, sinks as sinks_of, streams
+from ..program.files import HeldFiles, written_twice
+from ..program.heap import Ledger
+from ..program.quiet import Quiet
+from . import restart
+from .shared import Gradients
+
+OTHER_BITS = "loss or gradients came out with other bits"
+COPIES_MB = 128       # where no --undo-mb is given, copies for the jump take no more than this,
+COPIES_SHARE = 0.01   # nor more than this of the time
+
+
+def set_budgets(config, explains):
+    """What copies to go back to may cost. explains: this process explains one step of another, and goes back nowhere."""
+    _native.set_undo_budget(config.undo_mb << 20)
+    jumps = config.on_alarm != "raise" and config.level != "trace" and not explains
+    _native.set_jump_budget((config.undo_mb or COPIES_MB) << 20 if jumps else 0, 0.0 if config.undo_mb else COPIES_SHARE)
+
+
+def try_trace(session, optimizer, alarm, sinks):
+    """The step was traced while it ran the first time. False: it was not, or the trace cannot tell."""
+    if session.config.level != "trace" or not _native.trace_on():
+        return False
+    found = findings.analyse(session, optimizer, sinks, findings.MAX_OPS if session.config.report else 0)
+    session.report.trace_ops = found.pop("ops", None)
+    explained = findings.apply(alarm, found)
+    if explained:
+        alarm["rerun_by"], alarm["rerun_text"] = "trace", "every op was recorded as the step ran (--level trace)"
+    _native.trace_start()
+    # What a compiled kernel did inside is not in the trace: another way may run it eagerly and know better.
+    return explained and not compat.compiled_code_ran()
+
+
+def begin(session, optimizer, alarm, sinks, tries=0, expected=None, vote=None, down=()):
+    """Puts the window's start back. True: returning from the vetoed call runs it again. tries: so many ways went wrong.
+    vote: of several ranks, which go back together or not at all. down: counts objects of the program down (Ledger.counted)."""
+    done, why = _begin(session, optimizer, alarm, sinks, tries, expected, vote, down)
+    if why:
+        if vote is not None and not done:
+            why = vote.cast(why)
+        findings.passed_over(alarm, why)
+    return not why
+
+
+def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down):
+    """(have the ranks voted, why the window does not run again or "")."""
+    why, jumps, over, left_out = _native.rewind_way(optimizer, tries)
+    way = "jump" if jumps else "rewind"
+    if why is None and jumps and "advisory" in alarm:
+        why = "what another optimizer has done since is not undone for a step that the script itself left out"
+    if why is not None:
+        return False, f"{way}: {why}"
+    stepping = [optimizer, *over]
+    params = [p for o in stepping for p in discover.parameters(o)]
+    expected = expected or findings.fingerprint(optimizer)
+    held = [(kind, name, tensor.clone() if tensor is not None else None) for kind, name, tensor in sinks]
+    ledger = Ledger(sys._getframe(), params, sinks_of.watched_optimizers(), _native.rewind_since())
+    if ledger.one_way:
+        return False, f"{way}: {', '.join(ledger.one_way[:3])} gives each thing once, and may have been used by this step"
+    # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
+    grads = [(p, p.grad.clone() if vote is not None and p.grad is not None else p.grad) for p in params]
+    drawn, named = streams.sums(), findings.in_names()
+    why = _native.rewind_begin()
+    if why is not None:
+        return False, f"{way}: {why}"
+    # A program that is to go on must not meet a name that is gone; nor must a rank alone, while the others wait for it.
+    goes_on = session.config.on_alarm != "stop" or "advisory" in alarm or vote is not None
+    read = readers.will_read(sys._getframe(), _native.unset_names()) if goes_on else ()
+    why = f"{way}: {', '.join(read[:3])} would be read again, and nothing keeps the value" if read else ""
+    if vote is not None:
+        why = vote.cast(why, " ".join([way, *sorted(type(o).__name__ for o in over)]))
+    if why:
+        _native.rewind_end(True)
+        _native.rewind_undo()
+        return True, why
+    try:
+        session.holds.hold([*sinks_of.watched_optimizers(), *(sharing for o in stepping for sharing in discover.sharing(o))])
+        session.holds.hold_scaler(session.scaler)
+        others = Gradients(optimizer, params, vote is not None)
+        for p in params:
+            if p.grad is not None:
+                p.grad = torch.zeros_like(p.grad)
+        session.pending = {
+            "alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "ledger": ledger, "grads": grads,
+            "others": others, "left_out": left_out, "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
+            "files": HeldFiles(), "twice": [], "quiet": Quiet(), "drawn": drawn, "named": named, "eager": compat.run_eagerly(), "vote": vote,
+            "counts_down": bool(down),
+        }
+        for count in down:
+            count()
+    except BaseException:  # a failure of ours, told of elsewhere: the program goes on from where it stood
+        _native.rewind_end(True)
+        ledger.put_back()
+        _as_before_second_run(optimizer, {"optimizer": optimizer, "grads": grads})
+        session.holds.release()
+        raise
+    _native.trace_clear()
+    _native.trace_start()
+    _native.gradients_are_sinks("advisory" in alarm)
+    capsule.begin(session)
+    if vote is not None:
+        vote.watch(session)
+    return True, ""
+
+
+def passes(pending, optimizer):
+    """A step of another optimizer that belongs to the second run: what becomes of it, "applied" or "left out" as in the
+    first; or None."""
+    is_bad = _native.window_verdict(optimizer, False)["kind"] == "alarm"
+    if optimizer is pending["optimizer"] or not any(optimizer is o for o in pending["left_out" if is_bad else "jumped"]):
+        return None
+    return "left out" if is_bad else "applied"
+
+
+def _is_same(found, expected, later):
+    """later: the second run may have begun behind the first losses of the window."""
+    if later and found["losses"]:
+        expected = {**expected, "losses": expected["losses"][-len(found["losses"]):]}
+    return found == expected
+
+
+def _other_data(pending):
+    """Where all values are NaN the bits prove little: a run on other data has drawn other numbers, or has other values in its names."""
+    if pending["drawn"] != streams.sums():
+        return "other random numbers were drawn"
+    other = findings.other_values(pending["named"])
+    return f"{', '.join(other[:3])} came out with other values" if other else ""
+
+
+def end(session, optimizer, pending):
+    """The second run reached `step` again. True if it did what the first did, and the alarm now tells why.
+    "again": it did not, and another way is being tried."""
+    _native.trace_stop()
+    _native.gradients_are_sinks(False)
+    capsule.stop(session, optimizer)
+    twice = pending["twice"] + pending["files"].end()
+    pending["quiet"].end()
+    compat.end_eager(pending["eager"])
+    alarm = pending["alarm"]
+    eager = pending["eager"] is not None
+    is_back = pending["optimizer"] is optimizer
+    why = _native.rewind_end(is_back)
+    same = _is_same(findings.fingerprint(optimizer), pending["expected"], pending["way"] == "jump")
+    sinks = sinks_of.of_optimizer(optimizer)
+    failed_again = bool(sinks) or any(l["bad"] for l in _native.window(optimizer)["losses"])
+    if not is_back:
+        why = "another optimizer stepped first"
+    if why is None and not same and not eager:
+        why = OTHER_BITS
+    other = _other_data(pending) if why is None and not eager else ""
+    if other and pending["vote"] is None and restart.is_possible(session):
+        why = other
+    if why is None and (ruined := pending["ledger"].ruined()):
+        why = f"the step writes {', '.join(ruined[:3])} in place, and its first run had left it non-finite"
+    down = pending["ledger"].counted() if why == OTHER_BITS and not pending["counts_down"] and pending["vote"] is None else ()
+    lost = pending["ledger"].put_back()
+    pending["others"].put_back()
+    session.holds.second_run_ended(why is None and (pending["way"] != "jump" or bool(pending["over"])))
+    session.holds.release()  # of the optimizers whose steps are applied; the policy holds anew what is this one's
+    session.holds.hold_for_step([sharing for o in pending["left_out"] for sharing in discover.sharing(o)], alarm["step"])
+    if pending["vote"] is not None and (parted := pending["vote"].come_back(why or "")):
+        why = parted
+    if why is not None:
+        findings.passed_over(alarm, f"{pending['way']} did not reproduce the step: {why}")
+        as_before = _as_before_second_run(optimizer, pending)
+        _native.trace_clear()
+        _native.tape_clear()
+        if as_before and down and begin(session, optimizer, alarm, pending["sinks"], pending["tries"], pending["expected"], down=down):
+            session.pending["twice"] = twice
+            return "again"
+        if as_before and pending["tries"] == 0 and pending["way"] == "jump" and pending["vote"] is None and \
+                begin(session, optimizer, alarm, pending["sinks"], 1, pending["expected"]):
+            session.pending["twice"] = twice
+            return "again"
+        alarm["rerun_text"] += written_twice(twice)
+        _trace_on_as_before(session)
+        return False
+    _native.rewind_forget()
+    passed_over = alarm["rerun_text"]
+    alarm["rerun_by"], alarm["rerun_verified"] = pending["way"], same and not other
+    together = "on all ranks together " if pending["vote"] is not None else ""
+    back = f"rewound over the step of {pending['over']}, which was undone and taken again, " if pending["over"] else \
+        "rewound to where another optimizer stepped last " if pending["way"] == "jump" else "rewound "
+    alarm["rerun_text"] = back + together + "and run again in place" + \
+        (", what it counts set back" if pending["counts_down"] else "") + (", eagerly instead of compiled" if eager else "") + written_twice(twice)
+    if not same and not failed_again:
+        alarm["rerun"] = "order-dependent"
+        alarm["rerun_text"] += f"; the step came out finite: {compat.ONLY_COMPILED}"
+        _native.trace_clear()
+        _native.tape_clear()
+        _trace_on_as_before(session)
+        return True
+    own = {id(p) for p in discover.parameters(optimizer)}
+    for p, grad in pending["grads"]:
+        if id(p) not in own:  # of a step that was taken again
+            p.grad = grad
+    findings.apply(alarm, findings.analyse(session, optimizer, sinks))
+    _trace_on_as_before(session)
+    alarm["rerun"] = "persistent"
+    alarm["rerun_text"] += f"; it failed again, but {other}" if other else \
+        "; loss and gradients came out with the same bits" if same else "; it failed again, with other bits"
+    session.recorded = True
+    if passed_over:
+        alarm["rerun_text"] += f" ({passed_over})"
+    if lost:
+        alarm["rerun_text"] += f"; it also wrote a second time, and this could not be put back: {', '.join(lost[:8])}"
+    return True
+
+
+def _as_before_second_run(optimizer, pending):
+    """The second run went another way: the script goes on with the names, gradients and generators of the first."""
+    if pending["optimizer"] is not optimizer:
+        _native.rewind_forget()
+        return False
+    if not _native.rewind_undo():
+        return False
+    for p, grad in pending["grads"]:
+        p.grad = grad
+    return True
+
+
+def _trace_on_as_before(session):
+    """With --level trace every step is traced, those after a second run too."""
+    if session.config.level == "trace":
+        _native.trace_start()
+
+
+def abandon(session):
+    """The second run did not come back to `step` (the script raised or ended in it)."""
+    pending, session.pending = session.pending, None
+    _native.trace_stop()
+    _native.gradients_are_sinks(False)
+    _native.trace_clear()
+    _native.tape_clear()
+    _native.rewind_end(False)
+    _native.rewind_forget()
+    pending["ledger"].put_back()
+    pending["others"].put_back()
+    twice = pending["twice"] + pending["files"].end()
+    pending["quiet"].end()
+    compat.end_eager(pending["eager"])
+    why = "the second run did not come back to this step"
+    if pending["vote"] is not None:
+        pending["vote"].leave(why)
+        why = pending["vote"].parted or why
+    findings.passed_over(pending["alarm"], f"{pending['way']}: {why}" + written_twice(twice))
+    return pending

@@ -1,0 +1,83 @@
+"""One backward writes gradients of several optimizers: what an alarm at one of them says of the others, and what its second
+run does to their gradients.
+"""
+
+import torch
+
+from .. import _native
+from ..program import discover, ranks, sinks as sinks_of
+
+NOT_RUN = "the step was not run again"   # the cause of an alarm of which nothing more is known
+KEPT = 16      # alarms that a later one may be part of
+
+
+class Told:
+    """The last alarms, by the numbers under which the gradients of other optimizers know them."""
+
+    def __init__(self):
+        self._alarms, self._count = {}, 0
+        self.follower = None   # the last alarm that says what another one has said
+        self._explained = {}   # (optimizer, sink) -> the last step that failed there and has a birth
+
+    def tell(self, optimizer, alarm):
+        """Bad gradients of the same backward at other optimizers are not news any more."""
+        self._count += 1
+        self._alarms[self._count] = alarm
+        self._alarms.pop(self._count - KEPT, None)
+        _native.tell_others(optimizer, self._count)
+
+    def point_back(self, ordinal, alarm):
+        """An alarm that nothing explained names the step before it that failed at the same place and is explained. Whether
+        their reason is the same is not known."""
+        sink = alarm["sink"]
+        at = (ordinal, sink["kind"], sink["name"])
+        if alarm["births"]:
+            self._explained[at] = alarm["step"]
+        elif alarm["cause"]["text"] == NOT_RUN and at in self._explained:
+            where = "loss" if sink["kind"] == "loss" else f"{sink['kind']} {sink['name']}"
+            alarm["cause"] = {**alarm["cause"], "text": f"not run again; step {self._explained[at]} failed at the same {where} and is explained"}
+        if alarm["cause"]["text"] == NOT_RUN and alarm.get("rerun", "not-run") != "not-run":
+            text = "the step came out finite when it was run again" if alarm["rerun"] == "transient" else \
+                "the step was run again, and no operation of it was seen to make the value"
+            alarm["cause"] = {**alarm["cause"], "text": text}
+
+    def take_over(self, optimizer, alarm):
+        """True: the bad gradients come from a backward that an alarm at another optimizer has explained already, and this
+        one says so instead of being run again."""
+        number, is_explained = _native.told_of(optimizer)
+        first = self._alarms.get(number)
+        # Several ranks run a step again together or not at all, and not all of them may know the loss.
+        if first is None or not (is_explained or ranks.several()):
+            return False
+        for key in ("births", "cause", "fix", "path", "rerun", "rerun_by", "rerun_verified"):
+            alarm[key] = first[key]
+        alarm["rerun_text"] = f"its gradients come from the backward that the alarm of {first['optimizer']} at step {first['step']} tells of"
+        self.follower = alarm
+        return True
+
+
+class Gradients:
+    """Of parameters that the optimizers of a second run do not step: its backward adds to them once more."""
+
+    def __init__(self, optimizer, stepping, in_place):
+        """in_place: they are memory of somebody's (DistributedDataParallel's buckets) and stay where they are."""
+        own = {id(p) for p in stepping}
+        params = {id(p): p for o in sinks_of.watched_optimizers() for p in discover.parameters(o)}
+        params.update((id(p), p) for module in discover.roots(optimizer) for p in module.parameters())
+        self._in_place = in_place
+        self._kept = []
+        for p in params.values():
+            if id(p) in own:
+                continue
+            copy = p.grad.clone() if p.grad is not None else None
+            self._kept.append((p, copy if in_place else p.grad))
+            if not in_place and copy is not None:
+                p.grad = copy
+
+    def put_back(self):
+        with torch.no_grad():
+            for p, grad in self._kept:
+                if self._in_place and grad is not None and p.grad is not None and not p.grad.is_sparse:
+                    p.grad.copy_(grad)
+                else:
+                    p.grad = grad

@@ -1,0 +1,238 @@
+"""What several ranks do only together: each says whether it can, and then all of them do it or none does.
+
+They talk over the store through which their process group met, never over the collective operations of the training, and
+wait for one another for a limited time. What was decided is set once, by compare-and-set: nobody can act on a vote that
+another one has given up waiting for.
+
+None goes on from a second run before all have ended it. One that took another way than the first time has made other
+collective operations, so that the others wait for it inside theirs, or would be given what was meant for a later step: then
+the run ends, on all of them.
+"""
+
+import os
+import threading
+import time
+
+from .. import _native
+from ..base import compat
+from ..findings import findings
+from ..program import quiet, ranks, sinks as sinks_of
+
+LIMIT_S = 30.0        # how long the votes of the others are waited for
+PARTING_S = 10.0      # and, before this rank ends the program, that they have told what they found
+STRAY_S = 30.0        # how long a second run may stand still when another rank has ended its own
+STALL_S = 180.0       # and all of them together
+_POLL_S = 0.005
+_WATCH_S = 0.25
+_GO, _BACK = "go", "back"
+_left = ""            # why this rank has given up agreeing with the others, for the rest of the run
+
+
+def vote_on(session, optimizer, alarm):
+    """A vote of all ranks on a second run in place, or None where some of them may not be in this alarm."""
+    if _native.window(optimizer)["on_device"]:  # the exchange waits in kernels there: all are started again instead
+        return None
+    if not ranks.several() or alarm["harmless"] or session.config.on_alarm == "raise" or session.units.of_framework() or \
+            not ranks.seen_by_all(sinks_of.bad_parameters(optimizer, False), by_everyone=True):
+        return None
+    store = compat.group_store()
+    return Vote(store, f"finitude/{alarm['optimizer_ordinal']}/{alarm['step']}") if store is not None else None
+
+
+def part(vote):
+    """Before this rank ends the program, and its launcher the others: those that ran the step again have told."""
+    if vote is not None and vote.goes:
+        vote.part()
+
+
+def has_told(session, vote):
+    """This rank's alarm is in its report; what ends the program is an error of the operation that it waited in."""
+    if vote is not None:
+        session.report.write_early()
+        try:
+            vote.told()
+        except (RuntimeError, ValueError, OSError):
+            pass
+
+
+class Vote:
+    """One question, on which each rank votes once."""
+
+    def __init__(self, store, key):
+        self.store, self.key = store, key
+        self.rank, self.size = ranks.world()
+        self.goes = False
+        self.parted = ""      # why the ranks cannot go on together after their second run
+        self._watch = None
+
+    def cast(self, why, way=""):
+        """why: what keeps this rank from it, or "". way: how it would do it, which has to be the same on all of them.
+        Returns "" if all do it now, else why none does."""
+        global _left
+        why = why or _left
+        try:
+            decided = self._decide(f"rank {self.rank}: {why}") if why else ""
+            self.store.set(self._of("vote", self.rank), way)
+            decided = decided or self._wait(way)
+        except (RuntimeError, ValueError, OSError) as e:  # the store is gone, and whoever kept it
+            _left = f"the ranks could not agree ({str(e).splitlines()[0] if str(e) else type(e).__name__})"
+            return _left
+        self.goes = decided == _GO
+        return "" if self.goes else decided
+
+    def _of(self, what, rank):
+        return f"{self.key}/{what}/{rank}"
+
+    def _others(self):
+        return [r for r in range(self.size) if r != self.rank]
+
+    def _decide(self, text):
+        """What was decided first, by whomever."""
+        return self.store.compare_set(f"{self.key}/decided", "", text).decode()
+
+    def _wait(self, way):
+        global _left
+        if missing := self._missing("vote", LIMIT_S, f"{self.key}/decided"):
+            late = ", ".join(map(str, missing))
+            decided = self._decide(f"rank {late} did not come to this step within {LIMIT_S:.0f} s")
+            if decided != _GO:
+                _left = "an earlier step did not come to all ranks"
+            return decided
+        ways = {r: self.store.get(self._of("vote", r)).decode() for r in self._others()} \
+            if not self.store.check([f"{self.key}/decided"]) else {}
+        other = next((r for r, found in ways.items() if found != way), None)
+        return self._decide(_GO if other is None else f"rank {other} would go back to elsewhere")
+
+    def _missing(self, what, seconds, until=""):
+        """The ranks that have not left their word after so long, or after `until` was set by another."""
+        missing, limit = self._others(), time.monotonic() + seconds
+        while missing and time.monotonic() < limit:
+            if until and self.store.check([until]):
+                return []
+            missing = [r for r in missing if not self.store.check([self._of(what, r)])]
+            if missing:
+                time.sleep(_POLL_S)
+        return missing
+
+    def part(self):
+        """Waits until all have told, for a limited time."""
+        try:
+            self.told()
+            self._missing("told", PARTING_S)
+        except (RuntimeError, ValueError, OSError):
+            pass
+
+    def told(self):
+        """What this rank found is in its report: from now on it may be ended."""
+        self.store.set(self._of("told", self.rank), "")
+
+    # -- the second run -------------------------------------------------------------------------
+
+    def watch(self, session):
+        """It has begun."""
+        self._watch = threading.Thread(target=self._look, args=(session,), name="finitude ranks", daemon=True)
+        self._ended = threading.Event()
+        self._watch.start()
+
+    def come_back(self, why):
+        """It has ended here, by `why` in another way than the first. Waits for the others, and returns "" if all go on
+        from it, else why none does."""
+        if self._watch is None or self._ended.is_set():
+            return self.parted
+        try:
+            self._tell_back(why)
+            while not self._decided() and not self._all_back():
+                time.sleep(_POLL_S)
+            decided = self._end(_BACK)
+            self.parted = "" if decided == _BACK else decided
+        except (RuntimeError, ValueError, OSError) as e:
+            self.parted = f"the ranks could not agree after the second run ({str(e).splitlines()[0] if str(e) else type(e).__name__})"
+        self._ended.set()
+        return self.parted
+
+    def leave(self, why):
+        """The program ends inside of it: nobody waits for anybody any more."""
+        if self._watch is None or self._ended.is_set():
+            return
+        self._ended.set()
+        try:
+            self._tell_back(why)
+        except (RuntimeError, ValueError, OSError):
+            pass
+
+    def _tell_back(self, why):
+        self.store.set(self._of("back", self.rank), why or "it came back")
+
+    def _all_back(self):
+        return all(self.store.check([self._of("back", r)]) for r in self._others())
+
+    def _decided(self):
+        key = f"{self.key}/ended"
+        return self.store.get(key).decode() if self.store.check([key]) else ""
+
+    def _end(self, text):
+        return self.store.compare_set(f"{self.key}/ended", "", text).decode()
+
+    def _look(self, session):
+        """In a thread of its own, as the second run may stand in a collective operation."""
+        moved, seen = time.monotonic(), None
+        try:
+            while not self._ended.wait(_WATCH_S):
+                mine = str(_native.trace_length())
+                self.store.set(self._of("at", self.rank), mine)
+                now, at = time.monotonic(), self._where()
+                stands = seen is not None and at == seen
+                moved, seen = (moved if stands else now), at
+                decided = self._decided()
+                if not decided and now - moved > self._patience(at):
+                    decided = self._end(f"the second run came to a halt: {self._told(at)}")
+                if decided and decided != _BACK:
+                    self._part(session, decided)
+                    return
+        except (RuntimeError, ValueError, OSError):
+            pass  # the store is gone, and with it whoever kept it: the collective operations fail too
+
+    def _where(self):
+        """{rank: how many operations it has come, or why it has ended}."""
+        found = {}
+        for rank in range(self.size):
+            for what in ("back", "at"):
+                if self.store.check([self._of(what, rank)]):
+                    found[rank] = (what, self.store.get(self._of(what, rank)).decode())
+                    break
+        return found
+
+    @staticmethod
+    def _patience(at):
+        return STRAY_S if any(what == "back" for what, _ in at.values()) else STALL_S
+
+    @staticmethod
+    def _told(at):
+        return ", ".join(f"rank {rank} {'stands behind ' + text + ' operations' if what == 'at' else 'has ended it (' + text + ')'}"
+                         for rank, (what, text) in sorted(at.items()))
+
+    def _part(self, session, why):
+        """Lets the program's own thread out of the operation that it waits in; if that cannot be, ends the process."""
+        self.parted = why
+        if self.store.check([self._of("back", self.rank)]):
+            return                    # it waits for the others, and has heard
+        compat.abort_groups()
+        if not self._ended.wait(PARTING_S):
+            _end_here(session, why, self)
+
+
+def _end_here(session, why, vote):
+    """The program's own thread cannot be reached: what is known is told, and the process ended."""
+    pending, session.pending = session.pending, None
+    quiet.let_go()
+    if pending is not None:
+        alarm = pending["alarm"]
+        findings.passed_over(alarm, why)
+        alarm["action"] = "stopped"
+        for inner in ("optimizer_ordinal", "advisory"):
+            alarm.pop(inner, None)
+        session.report.add_alarm(alarm)
+        session.teller.tell(alarm)
+    session.end()
+    has_told(session, vote)
+    os._exit(1)

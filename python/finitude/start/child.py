@@ -1,0 +1,240 @@
+"""A process that a watched program started. It is watched from its first optimizer or backward pass on, if it ever trains.
+
+Until then two functions of torch have a stand-in and nothing else is loaded: a DataLoader worker, a launcher's agent or a
+helper that only imports torch pays nothing. Its reports go below the directory of the run; the process that was started
+by `finitude run` makes one of them.
+"""
+
+import atexit
+import functools
+import json
+import os
+import sys
+
+from ..base import family
+from . import watched
+
+_waiting = []   # at most one _Standin
+
+
+class _Standin:
+    """In the place of what every training calls first."""
+
+    def __init__(self, forked):
+        import torch
+
+        from ..second_run import started
+
+        self.forked = forked
+        self.home = family.found()
+        self.start = started.Start(None)
+        self.order = None
+        if not forked and (path := os.environ.pop("FINITUDE_RESTART", None)):
+            # This is a second process. Those that it starts run as they would without us.
+            with open(path, encoding="utf-8") as f:
+                self.order = json.load(f)
+            started.restore_seeds(self.order["seeds"])
+            family.withdraw(os.environ)
+        elif not forked and self.home is not None and self.home.orders:
+            from ..second_run import again
+
+            again.end_with(self.home.orders)
+            if (order := again.order_for_me(self.home)) is not None:
+                started.restore_seeds(order["seeds"])
+        autograd, optimizer = torch.autograd, torch.optim.Optimizer
+        backward, init = autograd.__dict__["_engine_run_backward"], optimizer.__dict__["__init__"]
+
+        def engine_run_backward(*args, **kwargs):
+            here = autograd.__dict__["_engine_run_backward"] is engine_run_backward
+            return (autograd.__dict__["_engine_run_backward"] if begin() and here else backward)(*args, **kwargs)
+
+        @functools.wraps(init)
+        def __init__(this, *args, **kwargs):
+            here = optimizer.__dict__["__init__"] is __init__
+            # A spawned process first runs the top level of its parent's script: what that makes is no training yet.
+            began = not _is_being_prepared() and begin()
+            return (optimizer.__dict__["__init__"] if began and here else init)(this, *args, **kwargs)
+
+        self._replaced = [(autograd, "_engine_run_backward", engine_run_backward, backward),
+                          (optimizer, "__init__", __init__, init)]
+        for owner, name, ours, _ in self._replaced:
+            setattr(owner, name, ours)
+
+    def remove(self):
+        for owner, name, ours, original in self._replaced:
+            if owner.__dict__[name] is ours:
+                setattr(owner, name, original)
+
+
+def _multiprocessing(what):
+    """A value of multiprocessing.process's current process or module; None where that is not in use."""
+    module = sys.modules.get("multiprocessing.process")
+    return None if module is None else what(module)
+
+
+def _is_being_prepared():
+    return _multiprocessing(lambda m: getattr(m.current_process(), "_inheriting", None))
+
+
+def _made_by_multiprocessing():
+    return _multiprocessing(lambda m: m.parent_process()) is not None or "--multiprocessing-fork" in sys.orig_argv
+
+
+def own_command():
+    """The command line of this process: what started a second time would do the same. None: there is none, as in a child
+    that multiprocessing made, which lives on what its parent hands it."""
+    return None if _made_by_multiprocessing() else [sys.executable, *sys.orig_argv[1:]]
+
+
+def wait_for_training(forked=False):
+    """From here on the first optimizer or backward pass of this process begins its watch."""
+    let_go()
+    _waiting.append(_Standin(forked))
+
+
+def let_go():
+    while _waiting:
+        _waiting.pop().remove()
+
+
+def begin():
+    """The process trains: watch it. True if this call began."""
+    try:
+        waiting = _waiting.pop()
+    except IndexError:
+        return False
+    waiting.remove()
+    from ..first_run import _cold
+
+    if _cold.session is not None:
+        return False
+    home = waiting.home
+    if home is None:
+        return False
+    if home.orders:
+        from ..second_run import again
+
+        waiting.order = again.order_for_me(home)
+        if waiting.order is None:
+            return False
+    try:
+        _watch(home, waiting)
+    except BaseException as e:
+        if isinstance(e, (KeyboardInterrupt, SystemExit)):
+            raise
+        _unwatched(home, f"{type(e).__name__}: {e}")
+        return False
+    return True
+
+
+def _unwatched(home, why):
+    """Leaves a note for the report of the whole."""
+    sys.stderr.write(f"finitude: process {os.getpid()} trains unwatched: {why}\n")
+    try:
+        directory = _make_directory(home)
+        with open(os.path.join(directory, "unwatched.json"), "w", encoding="utf-8") as f:
+            json.dump({"pid": os.getpid(), "reason": why}, f)
+    except OSError:
+        pass
+
+
+def _make_directory(home):
+    """A directory of this process's own below that of the run: rank-N for a rank, pid-N for others."""
+    from ..program import ranks
+
+    rank, size = ranks.world()
+    names = [f"rank-{rank}", f"rank-{rank}-{os.getpid()}"] if size > 1 else [f"pid-{os.getpid()}"]
+    os.makedirs(home.directory, exist_ok=True)
+    for name in names:
+        path = os.path.join(home.directory, name)
+        try:
+            os.mkdir(path)
+            return path
+        except FileExistsError:
+            continue
+    return path
+
+
+def _watch(home, waiting):
+    why = watched.why_not()
+    if why is not None:
+        return _unwatched(home, why)
+    import torch
+
+    from .. import _native
+    from ..first_run import _cold, install
+    from ..first_run.session import Session
+    from ..program import cells
+    from ..second_run import restart
+    from . import inject
+
+    target = restart.Target(waiting.order) if waiting.order else inject.from_environment()
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    session = Session(home.settings, os.path.abspath(main) if main else "", sys.orig_argv, target)
+    session.member = True
+    session.start = waiting.start
+    session.start.command = None if waiting.forked else own_command()
+    session.report.place = lambda: _make_directory(home)
+    if waiting.forked:
+        _native.reset()
+        _native.hand_reset()
+    _cold.session = session
+    install.install(wait_for_training)
+    watched.begin_selftest(home.settings)
+    cells.attach(session)
+    if target is not None:
+        if target.order["threads"]:
+            torch.set_num_threads(target.order["threads"])
+        target.arm(session)
+    elif session.config.level == "trace":
+        _native.set_trace_level(True)
+        _native.trace_start()
+    _at_end(session)
+    return None
+
+
+def _at_end(session):
+    """SIGTERM is left alone: a rank that waits for the others inside torch could not answer it, and the one who sent it
+    would wait. What such a rank has to tell is written with each alarm; its steps are in its ring."""
+    watched.on_exit_without_unwinding(session)
+    if _made_by_multiprocessing():
+        from multiprocessing import util
+
+        util.Finalize(None, _end, (session,), exitpriority=10)
+    else:
+        atexit.register(_end, session)
+        _note_exit(session)
+
+
+def _note_exit(session):
+    """Remembers a sys.exit(not 0): what a script does that finds its loss bad and gives up."""
+    leave = sys.exit
+
+    @functools.wraps(leave)
+    def exit(status=None, /):
+        stop = SystemExit(status)
+        session.leaving = stop if status else None
+        raise stop
+
+    sys.exit = exit
+
+
+def _end(session):
+    if session.done or session.pid != os.getpid():
+        return
+    error = sys.exc_info()[1] or getattr(sys, "last_value", None) or session.leaving
+    if isinstance(error, SystemExit) and error.__context__ is not None:
+        error = error.__context__  # torch.multiprocessing.spawn makes an exit of any exception
+    from .. import _native
+    from ..first_run import _cold
+
+    try:
+        if session.pending is not None:
+            session.second_run_lost()
+        elif error is not None:
+            session.program_raised(error)
+        session.end()
+    except BaseException:
+        _cold._fail("the report")
+    _native.set_on(False)
+    _native.let_go()

@@ -1,0 +1,396 @@
+"""In a program that `finitude replay CAPSULE --with` started: the capsule's step is put in place, run under trace, and judged.
+
+Where the capsule holds the batch as a loader gave it, the first batch that fits is replaced, and weights, optimizer state and
+generators go in with it. Else they go in where the first step (or the step before the capsule's) has returned, which is where
+the recorded step began, and what the program then computes from has to be what the capsule was computed from.
+"""
+
+import json
+import os
+import sys
+
+import torch
+from torch.utils.data import dataloader
+
+from .. import _native
+from ..base import compat
+from ..base.plain_json import number, safe
+from ..capsules import placing
+from ..capsules.placing import Misfit
+from ..capsules.start_check import is_sound
+from ..findings import findings
+from ..first_run import units
+from ..program import discover, intake, ranks, sinks as sinks_of
+
+ENVIRONMENT = "FINITUDE_INJECT"
+MAX_TAPE = 1 << 31
+SMALL = 64   # bytes of an input that says little of where it comes from
+
+
+def from_environment():
+    path = os.environ.pop(ENVIRONMENT, None)
+    if not path:
+        return None
+    with open(path, encoding="utf-8") as f:
+        return Injection(json.load(f))
+
+
+def is_bad(window):
+    return any(loss["bad"] for loss in window["losses"])
+
+
+class _Loaders:
+    """Which iterators of the program stand for which loader of the capsule, and how far each is."""
+
+    def __init__(self, held):
+        self.held = held
+        self.batches = {}
+        for batch in held.start["batches"]:
+            self.batches.setdefault(batch["loader"], []).append(batch)
+        self.known, self.why = [], ""   # [sampler of the loader, number of the loader, iterator, batches given]
+
+    def give(self, iterator, template):
+        """(the batch of the capsule in its place, its generators), or None where this is no loader of the step."""
+        sampler = getattr(iterator, "_index_sampler", iterator)   # one and the same in each epoch
+        entry = next((e for e in self.known if e[0] is sampler), None)
+        if entry is None:
+            taken = [e[1] for e in self.known]
+            for loader in sorted(self.batches, key=lambda n: n in taken):
+                try:
+                    placing.fill(self.held, self.batches[loader][0]["batch"], template)
+                except Misfit as e:
+                    self.why = self.why or str(e)
+                    continue
+                entry = [sampler, loader, iterator, 0]
+                self.known.append(entry)
+                break
+            else:
+                return None
+        if entry[2] is not iterator:
+            entry[2:] = [iterator, 0]
+        own = self.batches[entry[1]]
+        told = own[entry[3] % len(own)]
+        entry[3] += 1
+        # A loader that is asked ahead gives a batch before the step is at it.
+        drawn = own[max(0, entry[3] - 1 - told.get("ahead", 0)) % len(own)]["generators"]
+        try:
+            return placing.fill(self.held, told["batch"], template), drawn
+        except Misfit as e:
+            self.why = str(e)
+            return None
+
+
+class Injection:
+    """What session.target is in such a process; the interface is that of restart.Target."""
+
+    def __init__(self, order):
+        self.order = order
+        why, about, data, self.inputs = _native.capsule_read(order["capsule"])
+        if why:
+            self.write("unreadable", why)
+        self.about = json.loads(about)
+        if not is_sound(self.about.get("start")):
+            self.write("unreadable", "is no capsule: its start is not that of one")
+        self.held = placing.Held(self.about["start"], data)
+        self.start = self.about["start"]
+        self.mine = next(o for o in self.start["optimizers"] if o["failed"])
+        self.loaders = _Loaders(self.held) if order["way"] == "batch" else None
+        self.session = None
+        self.placed, self.put_what, self.notes = False, "", []
+        self.optimizer = None
+        self.waits = False        # for the step that is under way to return
+        self.given = 0
+        self.recording = False
+
+    # -- what Session and run ask of a target --------------------------------------------------
+
+    def directory(self):
+        return os.path.dirname(self.order["result"])
+
+    def prepare(self):
+        """Before the program begins."""
+
+    def arm(self, session):
+        self.session = session
+        if type(self.order["threads"]) is int:
+            torch.set_num_threads(self.order["threads"])
+        if ranks.several():
+            self.write("refused", "the program trains with several ranks; a step of one rank cannot be run alone in it")
+        if self.order["way"] == "start":
+            self._set_generators(self.start["generators"])
+            _native.trace_start()
+        first = max(0, self.about["step"] - 1) if self.order["way"] == "step" else 0
+        _native.arm_at(self.mine["ordinal"], first, first, False)
+        if self.loaders is not None:
+            self._watch_loaders()
+
+    def on_armed(self):
+        pass
+
+    def hand_begins(self, session, roots):
+        self.write("refused", "the program has no optimizer")
+
+    def is_start(self, optimizer):
+        return False
+
+    def _is_mine(self, optimizer):
+        return optimizer is self.optimizer if self.placed else _native.window(optimizer)["ordinal"] == self.mine["ordinal"]
+
+    def on_window(self, session, optimizer):
+        if not self._is_mine(optimizer) or self.waits:
+            return None
+        if not self.placed and self.order["way"] == "start":
+            self._is_there_already(optimizer)
+        if not self.placed:
+            self._put_after(optimizer)
+            return None
+        window = _native.window(optimizer)
+        if is_bad(window) or sinks_of.of_optimizer(optimizer):
+            self._failed(optimizer, sinks_of.of_optimizer(optimizer))
+        self._check_inputs()
+        self.waits = True   # what the optimizer makes of it is part of the step
+        placing.rate(self.mine, optimizer)
+        optimizer.register_step_post_hook(lambda *_: self._stepped(window))
+        return None
+
+    def on_searched(self, session, optimizer, sinks):
+        if self.placed and self._is_mine(optimizer):
+            self._failed(optimizer, sinks)
+
+    def on_searched_well(self, session, optimizer):
+        if not self._is_mine(optimizer):
+            return
+        if self.placed:
+            self._stepped(_native.window(optimizer))
+        self._put(optimizer)
+        self._set_generators(self.start["generators"])
+
+    def on_scaler_skip(self, session, optimizer):
+        if self.placed and self._is_mine(optimizer):
+            self._failed(optimizer, sinks_of.of_optimizer(optimizer), "the GradScaler left the step out")
+
+    def on_written(self, session, optimizer, sinks):
+        if self.placed and self._is_mine(optimizer):
+            self._failed(optimizer, sinks, "written by the optimizer")
+
+    def program_ended(self, session, error):
+        if self.order["way"] == "start" and not self.placed and (optimizer := self._optimizer_that_fits()) is not None:
+            self._is_there_already(optimizer)
+        if self.placed:
+            found = sinks_of.pending_window(session) or sinks_of.value_in_frames(session, error)
+            if found is not None:
+                self._failed(found[0], found[2], f"the program raised {type(error).__name__}" if error is not None else "")
+            if sinks_of.lost_window(session) is not None or sinks_of.checked_window(session) is not None:
+                self._failed(None, [])
+            why = f"the program raised {type(error).__name__}: {error}" if error is not None else "the program ended"
+            self.write("lost", f"{why} before the optimizer's step, and nothing was found that is not finite")
+        why = f"the program raised {type(error).__name__} ({error})" if error is not None else "the program ended"
+        batch = f"; of its loaders none gives such a batch: {self.loaders.why}" if self.loaders is not None and self.loaders.why else ""
+        self.write("not reached", f"{why} before the step could be put in place{batch}")
+
+    # -- putting the step in place -------------------------------------------------------------
+
+    def _watch_loaders(self):
+        original = dataloader._BaseDataLoaderIter.__dict__["__next__"]
+
+        def __next__(iterator):
+            return self._on_batch(iterator, original.__get__(iterator)())
+
+        dataloader._BaseDataLoaderIter.__next__ = __next__
+
+    def _on_batch(self, iterator, batch):
+        if self.waits or not torch.is_grad_enabled():
+            return batch
+        found = self.loaders.give(iterator, batch)
+        if found is None:
+            return batch
+        if self.placed and self.given >= len(self.start["batches"]) and (_native.pending_bad_losses() or sinks_of.checked_window(self.session)):
+            self._failed(self.optimizer, [], "the program itself left the step out")
+        whole, generators = found
+        if not self.placed:
+            optimizer = self._optimizer_that_fits()
+            if optimizer is None:
+                return batch   # made later, or refused when it steps
+            self._put(optimizer)
+        self.given += 1
+        units.name_batch([whole])
+        self._set_generators(generators)
+        return whole
+
+    def _optimizer_that_fits(self):
+        fits = [o for o in sinks_of.watched_optimizers() if not self._misfits(self.mine, o)[0]]
+        return fits[0] if fits else None
+
+    def _misfits(self, told, optimizer):
+        """(texts, its parameters by name, the buffers of its modules by name)."""
+        parameters = dict(zip(discover.names(optimizer), discover.parameters(optimizer)))
+        buffers = dict(discover.buffers(optimizer))
+        wanted = {n: k for n, k in told["buffers"].items() if n in buffers or k is not None}
+        found = placing.misfits(self.held, told["parameters"], parameters)
+        found += placing.misfits(self.held, wanted, {n: b for n, b in buffers.items() if n in wanted})
+        return found, parameters, buffers
+
+    def _is_there_already(self, optimizer):
+        """The first step of a program: what it began with is what it makes itself."""
+        why, parameters, _ = self._misfits(self.mine, optimizer)
+        if why:
+            self.write("refused", "; ".join(why))
+        others = [n for n, k in self.mine["parameters"].items() if k is not None and
+                  _native.checksum(parameters[n].detach()) != _native.checksum(self.held.tensor(k))]
+        if others:
+            self.write("other batch", f"the program begins with other values of {placing._names(others)} than recorded")
+        self.optimizer, self.placed, self.put_what = optimizer, True, "the generators; the rest the program made itself, as recorded"
+
+    def _put_after(self, optimizer):
+        """Where this step, which is not the one, has returned."""
+        why, _, _ = self._misfits(self.mine, optimizer)
+        if why:
+            self.write("refused", "; ".join(why))
+        self.waits = True
+        step = _native.window(optimizer)["step"]
+        _native.arm_at(self.mine["ordinal"], step + 1, step + 1, False)
+
+        def put(*_):
+            if not self.placed:  # the hook stays: torch iterates over them while it is called
+                self.waits = False
+                self._put(optimizer)
+                self._set_generators(self.start["generators"])
+
+        optimizer.register_step_post_hook(put)
+
+    def _put(self, optimizer):
+        why, parameters, buffers = self._misfits(self.mine, optimizer)
+        if why:
+            self.write("refused", "; ".join(why))
+        try:
+            self._put_one(self.mine, optimizer, parameters, buffers)
+            for told in self.start["optimizers"]:
+                if told is not self.mine:
+                    self._put_other(told, optimizer)
+        except Misfit as e:
+            self.write("refused", str(e))
+        placing.rate(self.mine, optimizer)
+        scaler = self.start["scaler"]
+        if scaler is not None:
+            for found in discover.instances(torch.amp.GradScaler):
+                self._put_scale(found, scaler)
+        batches = f", {len(self.start['batches'])} batches" if self.loaders is not None else ""
+        self.put_what = f"{len(parameters)} parameters, {len(self.mine['buffers'])} buffers, optimizer state of " \
+            f"{len(self.mine['state'])}, generators{batches}"
+        self.optimizer, self.placed = optimizer, True
+        if compat.run_eagerly() is None and "torch._dynamo" in sys.modules:
+            torch.compiler.set_stance("force_eager")
+        if self.order["way"] != "batch":
+            self.recording = True
+            _native.tape_start(MAX_TAPE)
+        _native.trace_clear()
+        _native.trace_start()
+
+    def _put_one(self, told, optimizer, parameters, buffers):
+        placing.put_tensors(self.held, told["parameters"], parameters)
+        placing.put_tensors(self.held, told["buffers"], buffers)
+        if told["class"] == type(optimizer).__name__:
+            placing.put_state(self.held, told, optimizer, parameters)
+        else:
+            self.notes.append(f"the state of {told['class']} has no place in {type(optimizer).__name__}, which begins without any")
+
+    def _put_other(self, told, optimizer):
+        for other in sinks_of.watched_optimizers():
+            why, parameters, buffers = self._misfits(told, other)
+            if other is not optimizer and not why:
+                return self._put_one(told, other, parameters, buffers)
+        self.notes.append(f"a second {told['class']} of the capsule fits no other optimizer here; its parameters are the program's own")
+        return None
+
+    def _put_scale(self, scaler, told):
+        """As the loss is scaled: what `update` does for the step before comes first."""
+        scale = scaler.scale
+
+        def put(outputs):
+            del scaler.scale
+            if scaler._enabled:
+                if scaler._scale is None:
+                    scaler._init_scale = told["scale"]
+                else:
+                    scaler._scale.fill_(told["scale"])
+                if scaler._growth_tracker is not None:
+                    scaler._growth_tracker.fill_(told["growth_tracker"])
+            return scale(outputs)
+
+        scaler.scale = put
+
+    def _set_generators(self, name):
+        if name is not None:
+            _native.Generators.from_bytes(self.held.bytes(name)).restore()
+
+    # -- the verdict ----------------------------------------------------------------------------
+
+    def _check_inputs(self):
+        """Where the program made its batch itself: was it computed from what the capsule was computed from?"""
+        if not self.recording:
+            return
+        self.recording = False
+        _native.tape_stop()
+        there = [data for _, _, data in _native.tape_inputs(_native.tape_take())]
+        whole, missing = set(there), []
+        for kind, name, data in self.inputs:
+            if name or len(data) <= SMALL or data in whole:
+                continue
+            if not any(data in other or len(other) > SMALL and other in data for other in there):
+                missing.append(f"{len(data)} bytes" + (f" ({kind})" if kind else ""))
+        if missing:
+            self.write("other batch", f"of what the step was computed from, {placing._names(missing)} did not come up in the program: "
+                       "it makes its batch itself, and made another one")
+
+    def _stepped(self, window):
+        optimizer = self.optimizer
+        names, params = discover.names(optimizer), discover.parameters(optimizer)
+        sinks = [("parameter", n, p.detach()) for n, p in zip(names, params) if not _native.is_finite(p)]
+        for n, p in zip(names, params):
+            state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+            sinks += [("state", f"{n}.{k}", v) for k, v in (state or {}).items()
+                      if isinstance(v, torch.Tensor) and not _native.is_finite(v)]
+        if sinks:
+            self._failed(optimizer, sinks, "written by the optimizer")
+        loss = number(float(window["losses"][-1]["value"])) if window["losses"] else None
+        largest = max((s["absmax"] for p in params if p.grad is not None and (s := _native.statistics(p.grad))), default=0.0)
+        self.write("fixed", "loss and gradients are finite, and so is what the optimizer wrote", loss=loss, grad_absmax=number(largest))
+
+    def _failed(self, optimizer, sinks, text=""):
+        if self.recording:
+            self._check_inputs()
+        found = findings.analyse(self.session, optimizer, sinks)
+        if found.get("births"):
+            intake.name_loop_line(found["births"][0])
+        birth = found["births"][0] if found.get("births") else None
+        alarm = self.about.get("alarm")
+        births = alarm.get("births") if isinstance(alarm, dict) else None
+        before = births[0] if isinstance(births, list) and births and isinstance(births[0], dict) else None
+        window = _native.window(optimizer) if optimizer is not None else {"losses": []}
+        self.write("not fixed", text, birth=birth, same_birth=same_birth(before, birth), cause=found.get("cause"), fix=found.get("fix"),
+                   loss=number(float(window["losses"][-1]["value"])) if window["losses"] else None)
+
+    def write(self, verdict, text, **more):
+        """The result, and the end of this process: nothing of the user's code runs after it."""
+        temporary = self.order["result"] + f".{os.getpid()}.tmp"
+        with open(temporary, "w", encoding="utf-8") as f:
+            json.dump(safe({"verdict": verdict, "text": text, "put": getattr(self, "put_what", ""), "notes": getattr(self, "notes", []), **more}), f)
+        os.replace(temporary, self.order["result"])
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError, AttributeError):
+                pass
+        os._exit(0)
+
+
+def same_birth(before, now):
+    """Is it the same operation at the same place? Lines move as a program is changed; their text and the module tell as well."""
+    if not before or not now or (before.get("op"), before.get("phase")) != (now.get("op"), now.get("phase")):
+        return False
+    if before.get("source") and before.get("source") == now.get("source"):
+        return True
+    if before.get("module") and before.get("module") == now.get("module"):
+        return True
+    return bool(before.get("file")) and os.path.basename(str(before["file"])) == os.path.basename(now.get("file") or "") and \
+        before.get("line") == now.get("line")

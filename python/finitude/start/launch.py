@@ -1,0 +1,101 @@
+"""Runs the user's script as Python would, watched. Output, exit code and traceback are what they would be without us."""
+
+import builtins
+import os
+import signal
+import sys
+import types
+
+from ..base import HOME
+
+
+class _Ended(Exception):
+    """How the program ended: an exit code, or the exception it died of."""
+
+    def __init__(self, code=0, error=None, exit=None):
+        super().__init__()
+        self.code, self.error, self.exit = code, error, exit
+
+
+def _load(path):
+    """The script's code object; raises OSError or SyntaxError as the interpreter would meet them."""
+    with open(path, "rb") as f:
+        source = f.read()
+    return compile(source, path, "exec", dont_inherit=True)
+
+
+def _exec(code, path):
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__file__=path, __builtins__=builtins, __annotations__={}, __cached__=None, __spec__=None)
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)
+
+
+def _trim(traceback):
+    """Drops our own frames from the outer end of a traceback."""
+    while traceback is not None and os.path.abspath(traceback.tb_frame.f_code.co_filename).startswith(HOME + os.sep):
+        traceback = traceback.tb_next
+    while traceback is not None and "runpy" in traceback.tb_frame.f_code.co_filename:
+        traceback = traceback.tb_next
+    return traceback
+
+
+def run_program(target, is_module):
+    """Runs it to its end. Returns the _Ended that says how."""
+    try:
+        if is_module:
+            import importlib.util
+            import runpy
+
+            try:
+                missing = importlib.util.find_spec(target) is None
+            except ImportError:
+                missing = True
+            if missing:
+                sys.stderr.write(f"{sys.executable}: No module named {target}\n")
+                return _Ended(1)
+            runpy.run_module(target, run_name="__main__", alter_sys=True)
+        else:
+            _exec(_load(target), target)
+        return _Ended(0)
+    except SystemExit as e:
+        return _Ended(e.code, exit=e)
+    except BaseException as e:
+        return _Ended(1, e)
+
+
+def finish(ended):
+    """Ends this process as the program would have ended it."""
+    error = ended.error
+    if error is None:
+        sys.exit(ended.code)
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        pass
+    trimmed = None if isinstance(error, SyntaxError) and error.__traceback__ is None else _trim(error.__traceback__)
+    error.__traceback__ = trimmed
+    # What the interpreter leaves behind for debuggers and exit functions.
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trimmed
+    sys.excepthook(type(error), error, trimmed)
+    if isinstance(error, KeyboardInterrupt):
+        # As the interpreter does: die of the signal, so that a shell sees it.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    sys.exit(1)
+
+
+def check_script(path):
+    """The interpreter's message and exit code for a script that cannot be opened, or None."""
+    if os.path.isdir(path):
+        main = os.path.join(path, "__main__.py")
+        if os.path.isfile(main):
+            return None
+        sys.stderr.write(f"{sys.executable}: can't find '__main__' module in {os.path.abspath(path)!r}\n")
+        return 1
+    try:
+        with open(path, "rb"):
+            return None
+    except OSError as e:
+        sys.stderr.write(f"{sys.executable}: can't open file {os.path.abspath(path)!r}: [Errno {e.errno}] {e.strerror}\n")
+        return 2

@@ -1,0 +1,162 @@
+"""`finitude run`: watch a program from its first line to its last, then report."""
+
+import json
+import os
+import signal
+import sys
+
+from ..base import family
+from ..program import ranks
+from ..second_run import started
+from . import launch, watched
+
+
+def _unwatched(settings, target, command, why):
+    """Says why, and writes it as the report at once: nothing of ours is left that could do so at the end."""
+    sys.stderr.write(f"finitude: {why}; the program runs unwatched.\n")
+    if not settings.report:
+        return
+    document = {
+        "schema": 1, "outcome": "unwatched", "reason": why, "python": sys.version.split()[0], "command": list(command),
+        "script": target,
+        "watched": dict.fromkeys(
+            ("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script"), 0
+        ),
+        "alarms": [], "advisories": [],
+    }
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(settings.report)), exist_ok=True)
+        with open(settings.report, "w", encoding="utf-8") as f:
+            json.dump(document, f, indent=1)
+            f.write("\n")
+    except OSError as e:
+        sys.stderr.write(f"finitude: warning: cannot write {settings.report}: {e.strerror}\n")
+
+
+def main(settings, is_module, target, arguments, command):
+    """Runs it. Ends by SystemExit (or by the program's own signal); never returns."""
+    sys.argv = [target if not is_module else "-m", *arguments]
+    session = _watch(settings, is_module, target, command)
+    if not is_module:
+        code = launch.check_script(target)
+        if code is not None:
+            if session is not None:
+                session.failed(f"{target} cannot be run")
+                session.end()
+            sys.exit(code)
+    if is_module:
+        sys.path.insert(0, os.getcwd())
+    elif os.path.isdir(target):
+        target = os.path.abspath(target)
+        sys.path.insert(0, target)
+        target = os.path.join(target, "__main__.py")
+    else:
+        target = os.path.abspath(target)
+        sys.path.insert(0, os.path.dirname(target))
+    ended = launch.run_program(target, is_module)
+    if session is not None:
+        _end(session, ended)
+    launch.finish(ended)
+
+
+def _watch(settings, is_module, target, command):
+    name = target if is_module else os.path.abspath(target)
+    why = watched.why_not()
+    if why is not None:
+        _unwatched(settings, name, command, why)
+        return None
+    import torch
+
+    from .. import _native
+    from ..first_run import _cold, install
+    from ..first_run.session import Session
+    from ..second_run import restart
+    from . import child, inject
+
+    target_step = restart.Target.from_environment() or inject.from_environment()
+    start = started.Start(command)
+    if target_step is not None:
+        target_step.prepare()
+    session = Session(settings, name, command, target_step)
+    if target_step is None:
+        family.announce(os.environ, session.report.planned_directory(), settings)
+    session.start = start
+    start.plain = [sys.executable, *(["-m"] if is_module else []), target, *sys.argv[1:]]
+    _cold.session = session
+    install.install(child.wait_for_training)
+    watched.begin_selftest(settings)
+    if target_step is not None:
+        target_step.arm(session)
+    elif settings.level == "trace":
+        _native.set_trace_level(True)
+        _native.trace_start()
+    _on_sigterm(session)
+    watched.on_exit_without_unwinding(session)
+    return session
+
+
+def _on_sigterm(session):
+    """SIGTERM ends a program without unwinding; the report is written first, then it dies of the signal as it would have."""
+
+    def handler(signum, frame):
+        session.hurried = True
+        session.end()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if ranks.several():
+        return  # one that waits for the others inside torch could not answer: see child._at_end
+    try:
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, handler)
+    except ValueError:
+        pass  # not the main thread
+
+
+def _explain_ranks(session):
+    """Ranks that this program started itself and that an alarm ended: all of it runs again, together."""
+    from ..base import pages
+    from ..findings import merge
+    from ..second_run import again
+
+    members = merge.members(session.report.planned_directory())
+    start = session.start
+    if members and again.explain(members, start.plain, os.environ, session.config, session.report.seconds(), start.cwd):
+        pages.tell(session.report.document())
+
+
+def _look_a_last_time(session, ended):
+    from ..errors import NonFiniteError
+    from ..second_run import damage
+
+    try:
+        session.hand.at_end()
+        damage.at_end(session)
+    except NonFiniteError as e:
+        ended.error, ended.code = e.with_traceback(None), 1
+
+
+def _end(session, ended):
+    from .. import _native
+    from ..first_run import _cold
+
+    owner = session.pid == os.getpid()
+    if not owner:
+        return  # a child the script forked, on its own way out
+    try:
+        if session.pending is not None:
+            ended.error, ended.code = session.second_run_lost(), 1
+        if ended.error is not None or ended.code not in (None, 0):
+            session.program_raised(ended.error or ended.exit)
+            if session.target is None and not isinstance(ended.error, KeyboardInterrupt):
+                _explain_ranks(session)
+        elif session.target is None:
+            _look_a_last_time(session, ended)
+        session.has_time = ended.error is None
+        session.end()
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:
+        _cold._fail("the report")
+    _native.set_on(False)
+    _native.let_go()

@@ -1,0 +1,326 @@
+"""Words that read what a run left behind. Reports are hostile input: bounded, checked, never evaluated."""
+
+import json
+import os
+import sys
+
+EXIT_USAGE, EXIT_INPUT = 2, 3
+MAX_BYTES = 1 << 30
+
+
+def _load(path):
+    """The text of a report file, or of the report in a run's or capsule's directory; (text, None) or (None, exit code)."""
+    capsule = None
+    if os.path.isdir(path):
+        about = os.path.join(path, "capsule.json")
+        path = os.path.join(path, "report.json")
+        if not os.path.exists(path) and os.path.isfile(about):
+            path = capsule = about
+    try:
+        if os.path.getsize(path) > MAX_BYTES:
+            sys.stderr.write(f"finitude: {path} is larger than {MAX_BYTES} bytes; this is not a report\n")
+            return None, EXIT_INPUT
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        return (text if capsule is None else _of_capsule(text, os.path.dirname(capsule))), None
+    except _NoCapsule as e:
+        sys.stderr.write(f"finitude: {path} {e}\n")
+        return None, EXIT_INPUT
+    except (OSError, UnicodeDecodeError) as e:
+        sys.stderr.write(f"finitude: cannot read {path}: {getattr(e, 'strerror', None) or e}\n")
+        return None, EXIT_INPUT
+
+
+class _NoCapsule(Exception):
+    """A capsule.json that is none, and why."""
+
+
+def _of_capsule(text, folder):
+    """The report of the one alarm that a capsule is of."""
+    import torch  # noqa: F401  the engine's libraries
+
+    from .. import _native
+
+    report, why = _native.report_of_capsule(text, folder)
+    if why:
+        raise _NoCapsule(why)
+    return report
+
+
+def _checked(path):
+    text, code = _load(path)
+    if text is None:
+        return None, code
+    import torch  # noqa: F401  the engine's libraries
+
+    from .. import _native
+
+    problem = _native.report_problem(text)
+    if problem:
+        sys.stderr.write(f"finitude: {path} is not a report: {problem}\n")
+        return None, EXIT_INPUT
+    return text, None
+
+
+def _killed_run(path):
+    """The file of steps in the directory of a run that wrote no report (it was killed, or is still running), or None."""
+    ring = os.path.join(path, "steps.ring")
+    return ring if os.path.isfile(ring) and not os.path.exists(os.path.join(path, "report.json")) else None
+
+
+def _tell_of_members(directory):
+    """What the processes of a run left that was killed as a whole. None: there are none."""
+    from ..findings import merge
+
+    if os.path.exists(os.path.join(directory, "report.json")) or not (found := merge.members(directory)):
+        return None
+    codes = [report([member.directory]) for member in found if member.document or _killed_run(member.directory)]
+    return max(codes, default=EXIT_INPUT)
+
+
+def _is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _tell_of_killed(directory, path):
+    """What the steps say of a run without a report."""
+    import torch  # noqa: F401  the engine's libraries
+
+    from .. import _native
+
+    try:
+        ring = _native.read_ring(path)
+    except ValueError as e:
+        sys.stderr.write(f"finitude: {path} cannot be read: {e}\n")
+        return EXIT_INPUT
+    steps = ring["steps"]
+    state = "is running: there is no report yet" if _is_alive(ring["pid"]) else "ended before it could write a report"
+    print(f"{directory}: process {ring['pid']} {state}")
+    print(f"{ring['overwritten'] + len(steps)} steps were recorded" + (", the last of them:" if steps else ""))
+    for s in steps[-5:]:
+        what = "" if s["applied"] else "   not applied"
+        print(f"  step {s['step']}   loss {s['loss']:.6g}   largest gradient {s['grad_absmax']:.4g}   lr {s['lr']:.4g}"
+              f"   {s['seconds']:.1f} s after the start{what}")
+    return 0
+
+
+def report(rest):
+    paths, html, as_json = [], None, False
+    i = 0
+    while i < len(rest):
+        if rest[i] == "--html" and i + 1 < len(rest):
+            i += 1
+            html = rest[i]
+        elif rest[i] == "--json":
+            as_json = True
+        elif rest[i].startswith("-"):
+            sys.stderr.write(f"finitude report: unknown option {rest[i]}; known: --html OUT, --json\n")
+            return EXIT_USAGE
+        else:
+            paths.append(rest[i])
+        i += 1
+    if len(paths) != 1:
+        sys.stderr.write("usage: finitude report FILE|RUN|CAPSULE [--html OUT] [--json]\n")
+        return EXIT_USAGE
+    if killed := _killed_run(paths[0]):
+        return _tell_of_killed(paths[0], killed)
+    if (code := _tell_of_members(paths[0])) is not None:
+        return code
+    from ..capsules import pack
+
+    try:
+        with pack.unpacked(paths) as (folders, told):
+            text, code = _checked(folders[0])
+            text = text and told(text)
+    except pack.Refused as e:
+        sys.stderr.write(f"finitude: {e}\n")
+        return EXIT_INPUT
+    if text is None:
+        return code
+    from .. import _native
+
+    if html:
+        try:
+            with open(html, "wb") as f:
+                f.write(_native.render_html(text))
+        except OSError as e:
+            sys.stderr.write(f"finitude: cannot write {html}: {e.strerror}\n")
+            return EXIT_INPUT
+    if as_json:
+        sys.stdout.write(text)
+    elif not html:
+        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        sys.stdout.write(_native.render_terminal(text, colour, 80, (sys.stdout.encoding or "").lower().startswith("utf")))
+    return 0
+
+
+def dump(rest):
+    if len(rest) != 1 or rest[0].startswith("-"):
+        sys.stderr.write("usage: finitude dump FILE|DIR\n")
+        return EXIT_USAGE
+    text, code = _checked(rest[0])
+    if text is None:
+        return code
+    trace = json.loads(text).get("trace")
+    if not trace:
+        sys.stderr.write("finitude: this report holds no trace; record one with finitude run --level trace --report FILE\n")
+        return EXIT_INPUT
+    for op in trace["ops"]:
+        sys.stdout.write(json.dumps(op) + "\n")
+    return 0
+
+
+def replay(rest):
+    """In this process, which has what Python registered; the program finitude-replay needs neither Python nor us."""
+    if any(word.partition("=")[0] == "--with" for word in rest):
+        from . import trial
+
+        return trial.main(rest)
+    import torch  # the engine's libraries
+
+    from .. import _native
+    from ..capsules import libraries, pack
+
+    try:
+        rest = libraries.imported(rest)
+        with pack.unpacked(rest) as (words, told):
+            code, out, err, stopped = _native.replay_command(["--help"] if "-h" in rest or "--help" in rest else words)
+            out, err = told(out), told(err)
+    except pack.Refused as e:
+        sys.stderr.write(f"finitude: {e}\n")
+        return EXIT_INPUT
+    except libraries.Cannot as e:
+        sys.stderr.write(f"finitude: {e}\n")
+        return e.code
+    sys.stdout.write(out)
+    sys.stdout.flush()
+    if err:
+        sys.stderr.write(f"finitude: {err}")
+    if stopped is not None and "--break" in rest:
+        import code as console
+
+        inputs, outputs = stopped
+        console.interact("inputs, outputs: the tensors of this call by name. End with Ctrl-D.", exitmsg="",
+                         local={"inputs": inputs, "outputs": outputs, "torch": torch})
+    return code
+
+
+DIFF_USAGE = """usage: finitude diff A B [--json] [--threads N] [--allow NAMESPACE] [--library FILE.so] [--import MODULE] [--memory-mb N]
+A and B are two capsules, or two reports (or directories of runs) made with --level trace, or one of each.
+  --json              the whole outcome as JSON
+  --threads N         both are replayed with so many threads; as many as each had by default
+  --allow NAMESPACE   operators of this library may be called in a replay; aten always
+  --library FILE.so   load this library of operators first; those that it registers may be called too
+  --import MODULE     import this Python module first, likewise
+  --memory-mb N       values of A that are held to compare them element by element (1024); beyond, statistics
+Exit codes: 0 they do not part (rounding noise aside), 1 they part, 2 usage, 3 unreadable or corrupt, 4 cannot be compared here.
+"""
+
+
+def diff(rest):
+    """Where two steps part: the first call whose outcome rounding does not explain."""
+    paths, as_json, threads, memory, namespaces, libraries_named, words = [], False, 0, 1024, ["aten"], [], [*rest]
+    while words:
+        word = words.pop(0)
+        name, eq, value = word.partition("=")
+        if name in ("--threads", "--allow", "--memory-mb", "--library", "--import") and not eq and words:
+            value = words.pop(0)
+        if word in ("-h", "--help"):
+            sys.stdout.write(DIFF_USAGE)
+            return 0
+        if word == "--json":
+            as_json = True
+        elif name == "--allow" and value:
+            namespaces.append(value)
+        elif name in ("--library", "--import") and value:
+            libraries_named.append((name, value))
+        elif name == "--threads" and value.isdecimal() and 0 < int(value) <= 1024:
+            threads = int(value)
+        elif name == "--memory-mb" and value.isdecimal() and int(value) < 1 << 24:
+            memory = int(value)
+        elif word.startswith("-"):
+            sys.stderr.write(f"finitude diff: {word} is no option, or lacks its value\n{DIFF_USAGE}")
+            return EXIT_USAGE
+        else:
+            paths.append(word)
+    if len(paths) != 2:
+        sys.stderr.write(DIFF_USAGE)
+        return EXIT_USAGE
+    import torch  # noqa: F401  the engine's libraries
+
+    from .. import _native
+    from ..capsules import libraries, pack
+
+    try:
+        for name, value in libraries_named:
+            namespaces += (libraries.load if name == "--library" else libraries.import_)(value)
+        with pack.unpacked(paths) as (folders, told):
+            code, why, document = _native.compare(*folders, namespaces, threads, memory << 20)
+            why, document = told(why), told(document)
+    except pack.Refused as e:
+        sys.stderr.write(f"finitude: {e}\n")
+        return EXIT_INPUT
+    except libraries.Cannot as e:
+        sys.stderr.write(f"finitude: {e}\n")
+        return e.code
+    if why:
+        sys.stderr.write(f"finitude: {why}\n")
+    elif as_json:
+        sys.stdout.write(document + "\n")
+    else:
+        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+        sys.stdout.write(_native.render_comparison(document, colour, 100, unicode))
+    return code
+
+
+def doctor(rest):
+    from ..doctor import command
+
+    return command.main(rest)
+
+
+def list(rest):
+    directory = rest[0] if rest else "finitude-runs"
+    try:
+        names = sorted(os.listdir(directory), reverse=True)
+    except OSError as e:
+        sys.stderr.write(f"finitude: cannot read {directory}: {e.strerror}\n")
+        return EXIT_INPUT
+    for name in names:
+        path = os.path.join(directory, name, "report.json")
+        try:
+            with open(path, encoding="utf-8") as f:
+                document = json.loads(f.read(MAX_BYTES))
+            watched = document["watched"]
+            line = f"{name}  {document['outcome']:9} {watched['steps']:>7} steps  {document.get('reason', '')}"
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        sys.stdout.write("".join(c if c.isprintable() else "?" for c in line)[:200].rstrip() + "\n")
+    return 0
+
+
+def completion(rest):
+    from ..doctor.command import OPTIONS as DOCTOR
+    from .table import OPTIONS, REPLAY_OPTIONS, WORDS
+
+    sys.stdout.write(
+        "_finitude() {\n  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
+        '  case "$prev" in\n'
+        '    --on-alarm) COMPREPLY=($(compgen -W "stop skip warn raise rollback" -- "$cur")); return;;\n'
+        '    --level) COMPREPLY=($(compgen -W "gate tape trace" -- "$cur")); return;;\n'
+        '    --dtype) COMPREPLY=($(compgen -W "float32 float64" -- "$cur")); return;;\n'
+        '    --device) COMPREPLY=($(compgen -W "cpu cuda" -- "$cur")); return;;\n  esac\n'
+        f'  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "{" ".join(WORDS)}" -- "$cur"))\n'
+        f'  elif [[ "${{COMP_WORDS[1]}}" == replay && "$cur" == -* ]]; then COMPREPLY=($(compgen -W "{" ".join(REPLAY_OPTIONS)}" -- "$cur"))\n'
+        f'  elif [[ "$cur" == -* && "${{COMP_WORDS[1]}}" == doctor ]]; then COMPREPLY=($(compgen -W "{" ".join(DOCTOR)}" -- "$cur"))\n'
+        f'  elif [[ "$cur" == -* ]]; then COMPREPLY=($(compgen -W "{" ".join(OPTIONS)}" -- "$cur"))\n'
+        '  else COMPREPLY=($(compgen -f -- "$cur")); fi\n}\ncomplete -F _finitude finitude\n'
+    )
+    return 0

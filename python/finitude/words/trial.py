@@ -1,0 +1,210 @@
+"""`finitude replay CAPSULE --with "python train.py ..."`: the captured step in the user's own code, as it is now. Fixed, or not?"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from ..base.plain_json import safe
+from ..capsules import pack
+from ..capsules.start_check import is_sound
+
+EXIT_FIXED, EXIT_NOT_FIXED, EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 0, 1, 2, 3, 4
+USAGE = """usage: finitude replay CAPSULE --with "COMMAND" [--json] [--threads N] [--timeout SECONDS]
+Starts COMMAND (`train.py --lr 0.1`, `python train.py`, `-m package`, `EPS=1e-3 python train.py`), puts weights, buffers, optimizer state, generators and the batch
+of the capsule in place at its first step, runs that step under trace, and ends it there.
+  --json              the outcome as JSON
+  --threads N         threads of torch; as many as recorded by default
+  --timeout SECONDS   for the whole of it (3600)
+Exit codes: 0 the step is fixed, 1 it is not, 2 usage, 3 the capsule is unreadable, 4 it does not fit the program, or was not reached.
+"""
+
+
+class _Usage(Exception):
+    pass
+
+
+def _parse(rest):
+    options, paths, words = {"json": False, "threads": 0, "timeout": 3600, "with": ""}, [], list(rest)
+    while words:
+        word = words.pop(0)
+        name, eq, value = word.partition("=")
+        if word == "--json":
+            options["json"] = True
+        elif name in ("--with", "--threads", "--timeout"):
+            if not eq:
+                if not words:
+                    raise _Usage(f"{name} needs a value")
+                value = words.pop(0)
+            if name != "--with" and (not value.isdecimal() or not 0 < int(value) < 1 << 20):
+                raise _Usage(f"{name} takes a number, not {value!r}")
+            options[name[2:]] = value if name == "--with" else int(value)
+        elif word.startswith("-"):
+            raise _Usage(f"{word} is no option beside --with")
+        else:
+            paths.append(word)
+    if len(paths) != 1:
+        raise _Usage("one capsule")
+    try:
+        options["with"] = shlex.split(options["with"])
+    except ValueError as e:
+        raise _Usage(f"--with: {e}") from None
+    options["environment"] = {}  # as in a shell: EPS=1e-3 python train.py
+    while options["with"] and re.match(r"[A-Za-z_]\w*=", options["with"][0]):
+        name, _, value = options["with"].pop(0).partition("=")
+        options["environment"][name] = value
+    if not options["with"]:
+        raise _Usage("--with needs the command that starts the program")
+    return paths[0], options
+
+
+def _about(folder):
+    """capsule.json, or (None, why not). Its files are read, and checked, where they are used."""
+    try:
+        with open(os.path.join(folder, pack.ABOUT), "rb") as f:
+            about = json.loads(f.read(pack.MOST_ABOUT).decode("utf-8"))
+        sound = about.get("start") is None or is_sound(about["start"])
+        if about["kind"] != "finitude capsule" or about["schema"] != 1 or type(about["step"]) is not int or not sound:
+            raise ValueError
+        return about, ""
+    except OSError as e:
+        return None, f"is no capsule: {pack.ABOUT}: {e.strerror}"
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
+        return None, f"is no capsule: {pack.ABOUT} is not that of one"
+
+
+def _why_not(about):
+    """Why nothing of it can be put into a program, or ""."""
+    if about.get("redacted"):
+        return "was made with --redact: it holds no values"
+    start = about.get("start")
+    if start is None:
+        return "does not hold what the program held when the step began: it was made by an older version, for a program without an " \
+            "optimizer, or would have grown beyond --capsule-max"
+    if type(about.get("ranks", 1)) is int and about.get("ranks", 1) > 1:
+        return "is one of several ranks; a rank alone cannot be run in its program"
+    return ""
+
+
+def _ways(about):
+    """How to put it in place, in the order in which that is tried."""
+    step = about["step"]
+    return (["batch"] if about["start"]["batches"] else ["first"] if step > 0 else []) + \
+        (["step"] if step > 1 else ["start"] if step == 0 else [])
+
+
+def _run(folder, about, way, options, scratch):
+    """One start of the program. The result, or what stands for it."""
+    result = os.path.join(scratch, f"{way}.json")
+    order = os.path.join(scratch, f"{way}.order.json")
+    sink = _part(_part(about, "alarm"), "sink")
+    with open(order, "w", encoding="utf-8") as f:
+        json.dump({"capsule": os.path.abspath(folder), "result": result, "way": way, "written": sink.get("kind") in ("parameter", "state"),
+                   "threads": options["threads"] or _part(about, "flags").get("threads")}, f)
+    environment = {**os.environ, **options["environment"], "FINITUDE_INJECT": order}
+    command = [sys.executable, "-m", "finitude", "run", "--capsules", "0", "--runs", os.path.join(scratch, "runs"), "--report",
+               os.path.join(scratch, "report.json"), *options["with"]]
+    try:
+        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=2, timeout=options["timeout"])
+        ended = f"exit code {done.returncode}"
+    except subprocess.TimeoutExpired:
+        ended = f"it did not come to its first step within {options['timeout']} s"
+    except OSError as e:
+        ended = e.strerror
+    try:
+        with open(result, encoding="utf-8") as f:
+            return json.load(f)
+    except (OSError, ValueError):
+        return {"verdict": "not reached", "text": f"the program did not come to a step of an optimizer ({ended})"}
+
+
+def _part(document, key):
+    found = document.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _recorded(about):
+    """The birth that the capsule tells of, or None."""
+    births = _part(about, "alarm").get("births")
+    return births[0] if isinstance(births, list) and births and isinstance(births[0], dict) else None
+
+
+def _place(birth):
+    line = f"  {os.path.basename(str(birth['file']))}:{birth.get('line')}" if birth.get("file") else ""
+    source = f"  {birth['source']}" if birth.get("source") else ""
+    return f"{birth.get('op') or birth.get('phase')}{line}{source}"
+
+
+def _number(value):
+    return value if isinstance(value, str) else f"{value:.6g}"
+
+
+def _text(about, result):
+    was = _recorded(about)
+    lines = []
+    if result["verdict"] == "fixed":
+        loss = f": loss {_number(result['loss'])}" if result.get("loss") is not None else ""
+        lines.append(f"fixed{loss}; {result['text']}")
+    elif result["verdict"] == "not fixed":
+        birth = result.get("birth")
+        which = "no birth was found" if not birth else ("the same birth" if result["same_birth"] else "another birth") + "  " + _place(birth)
+        lines.append("not fixed: " + which + (f"; {result['text']}" if result["text"] else ""))
+    else:
+        lines.append(f"cannot be told: {result['text']}")
+    if was and result["verdict"] != "not fixed" or was and not result.get("same_birth"):
+        lines.append(f"  recorded: {_place(was)}")
+    if (cause := result.get("cause")) and cause.get("class") not in (None, "unknown"):
+        lines.append(f"  cause: {cause['class']}: {cause['text']}")
+    if result.get("put"):
+        where = f"; the program had run up to step {about['step'] - 1}" if result["way"] == "step" else ""
+        lines.append(f"  put in place: {result['put']}{where}")
+    lines += [f"  {note}" for note in result.get("notes", ())]
+    return "".join("".join(c if c.isprintable() else "?" for c in line) + "\n" for line in lines)
+
+
+def _try(folder, name, options):
+    about, why = _about(folder)
+    if about is None:
+        sys.stderr.write(f"finitude: {name} {why}\n")
+        return EXIT_INPUT
+    if why := _why_not(about):
+        sys.stderr.write(f"finitude: {name} {why}\n")
+        return EXIT_CANNOT
+    scratch = tempfile.mkdtemp(prefix="finitude-")
+    try:
+        for way in _ways(about):
+            result = {**_run(folder, about, way, options, scratch), "way": way}
+            if result["verdict"] not in ("other batch", "not reached"):
+                break
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    if result["verdict"] == "unreadable":
+        sys.stderr.write(f"finitude: {name} {result['text']}\n")
+        return EXIT_INPUT
+    if options["json"]:
+        was = _recorded(about)
+        sys.stdout.write(json.dumps(safe({"schema": 1, "capsule": name, "step": about.get("step"), "recorded": was, **result}), indent=1) + "\n")
+    else:
+        sys.stdout.write(_text(about, result))
+    return {"fixed": EXIT_FIXED, "not fixed": EXIT_NOT_FIXED}.get(result["verdict"], EXIT_CANNOT)
+
+
+def main(rest):
+    if "-h" in rest or "--help" in rest:
+        sys.stdout.write(USAGE)
+        return 0
+    try:
+        name, options = _parse(rest)
+    except _Usage as e:
+        sys.stderr.write(f"finitude replay: {e}\n{USAGE}")
+        return EXIT_USAGE
+    try:
+        with pack.unpacked([name]) as (folders, _):
+            return _try(folders[0], name, options)
+    except pack.Refused as e:
+        sys.stderr.write(f"finitude: {e}\n")
+        return EXIT_INPUT
