@@ -1,5 +1,6 @@
 """The gate for gradients on a device, on a make-believe one: what is skipped where, who waits, what is told when."""
 
+import sys
 import pytest
 from device_support import ON_DEVICE, build
 from helpers import run
@@ -348,7 +349,8 @@ print("finite", bool(torch.isfinite(p).all()), counts()["scans"])
 ])
 def test_gradients_of_any_layout(tmp_path, library, gradient):
     result = on_device(library, tmp_path, LAYOUTS.replace("GRADIENT", gradient))
-    assert result.the_alarm()["step"] == 1 and "finite True 3" in result.out, result.told()  # two steps, and one of them again
+    scans = 3 if sys.version_info >= (3, 11) else 2  # two steps, and one of them again: elsewhere, where frames cannot be moved
+    assert result.the_alarm()["step"] == 1 and f"finite True {scans}" in result.out, result.told()
 
 
 def test_memory_that_is_no_gradient_is_not_judged(tmp_path, library):

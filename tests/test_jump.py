@@ -142,7 +142,7 @@ WAYS = [("alternating", "D", BEHIND), ("alternating", "G", OVER), ("joint", "D",
 
 @pytest.mark.parametrize("loop, who, way", WAYS)
 def test_a_bad_step_behind_another_optimizers_step_is_run_again_in_place(tmp_path, loop, who, way):
-    if way == BEHIND and sys.version_info[:2] != (3, 11):
+    if way == BEHIND and sys.version_info < (3, 11):
         pytest.skip("this Python's frames are not made to go on elsewhere")
     got = helpers.run(tmp_path, text_of(loop, who), "--on-alarm", "skip", "--undo-mb", "8")
     alarm = got.alarms[0]

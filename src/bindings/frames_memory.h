@@ -36,6 +36,7 @@ struct FrameState {
   int blocks = 0;
   bool user = false;             // only these keep names and stack
   bool waits_in_python = false;  // the call that it waits in is one of Python code by Python code
+  int return_offset = 0;         // of that call
   std::uint64_t fingerprint = 0; // of a library frame whose call sits in a loop; 0: not in a loop
   PyObject* dict = nullptr;      // address of the dict that holds the names, where it is not fast slots
   std::vector<Value> fast, stack;

@@ -152,7 +152,7 @@ bool StackSnapshot::Impl::remember_all() {
     state.info = seat.info;
     state.unit = seat.unit = unit;
     state.user = !seat.library;
-    if (state.user) state.waits_in_python = frame_stack_depth(frame) >= 0;
+    if (state.user) state.waits_in_python = frame_stack_depth(frame) >= 0, state.return_offset = frame_return_offset(frame);
     state.fingerprint = 0;
     if (state.user) {
       good = memory.remember(frame, &state, &reason);
@@ -298,7 +298,7 @@ bool StackSnapshot::restore(std::string* why) noexcept {
         FrameState& state = *impl.frames[i];
         if (state.user) impl.memory.put(state, live[i], &impl.unset);
         if (jumps && state.user && site_start(state.info, frame_site(live[i])) != site_start(state.info, state.unit)) {
-          set_frame_site(live[i], state.unit);
+          set_frame_site(live[i], state.unit, state.return_offset);
         }
       }
     }

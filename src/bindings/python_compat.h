@@ -57,12 +57,26 @@ inline int frame_site(RawFrame* frame) {
 #endif
 }
 
+// Where the interpreter goes on when a call of Python by Python returns: so many units behind that place (3.12 and later).
+inline int frame_return_offset([[maybe_unused]] RawFrame* frame) {
+#if PY_VERSION_HEX >= 0x030c0000
+  return frame->return_offset;
+#else
+  return 0;
+#endif
+}
+
 // The call that a frame waits in (Python called by Python) returns to another place, where this code waited with as
-// many values on its stack. Only in a version that it has been tried in.
-inline constexpr bool kFramesCanJump = PY_VERSION_HEX >= 0x030b0000 && PY_VERSION_HEX < 0x030c0000;
-inline void set_frame_site([[maybe_unused]] RawFrame* frame, [[maybe_unused]] int unit) {
-#if PY_VERSION_HEX >= 0x030b0000 && PY_VERSION_HEX < 0x030c0000
+// many values on its stack and with that offset. In 3.10 the interpreter keeps the place to itself, in a variable of C.
+inline constexpr bool kFramesCanJump = PY_VERSION_HEX >= 0x030b0000;
+inline void set_frame_site([[maybe_unused]] RawFrame* frame, [[maybe_unused]] int unit, [[maybe_unused]] int return_offset) {
+#if PY_VERSION_HEX >= 0x030d0000
+  frame->instr_ptr = _PyCode_CODE(frame_code(frame)) + unit;
+#elif PY_VERSION_HEX >= 0x030b0000
   frame->prev_instr = _PyCode_CODE(frame->f_code) + unit;
+#endif
+#if PY_VERSION_HEX >= 0x030c0000
+  frame->return_offset = static_cast<std::uint16_t>(return_offset);
 #endif
 }
 

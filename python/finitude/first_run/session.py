@@ -10,7 +10,7 @@ from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..findings import findings, unwatched
 from ..findings.report import Report
-from ..program import discover, guard, intake, ranks, ruined, scaling, sinks as sinks_of, streams
+from ..program import discover, guard, intake, makers, ranks, ruined, scaling, sinks as sinks_of, streams
 from ..program.counts import count_text, statistic
 from ..second_run import damage, dropped, late, recall, restart, rewind, tape, together
 from ..second_run.shared import NOT_RUN, Told
@@ -28,6 +28,7 @@ class Session:
         self.target = target          # set in a second process: the step it is to explain
         self.holds = Holds()
         self.told = Told()
+        self.makers = makers.Makers()
         self.units = Units(self)
         self.hand = byhand.ByHand(self)  # of a program without an optimizer
         self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
@@ -84,6 +85,9 @@ class Session:
         found = [b for _, b in discover.buffers(optimizer)]
         _native.watch_buffers(found)
         self.units.watch_buffers(found)
+        ordinal = _native.window(optimizer)["ordinal"]
+        if self.makers.note(ordinal) and self.target is not None:
+            self.target.was_made(self, ordinal)
 
     def _open_ring(self):
         """The ring of steps, in the directory of the run: it tells the end of a run that was killed."""

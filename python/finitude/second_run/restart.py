@@ -36,7 +36,7 @@ def run(session, alarm, expected, where="window", hand=None):
     if ranks.several():
         findings.passed_over(alarm, TOGETHER)
         if session.member and start is not None and not alarm["harmless"]:
-            _leave_order(session, alarm, {**_order(start, alarm, expected, where, hand), "ranks": ranks.world()[1]})
+            _leave_order(session, alarm, {**_order(start, alarm, expected, where, hand, session.makers), "ranks": ranks.world()[1]})
             if session.config.on_alarm == "stop":
                 session.teller.later = alarm
         return False
@@ -54,7 +54,7 @@ def run(session, alarm, expected, where="window", hand=None):
             remark = f"{e}, so it was run from its start"
     # From a checkpoint on it is not known before which step is to be recorded.
     recorded = capsule.wanted(session) and not resumed and "advisory" not in alarm
-    order = {**_order(start, alarm, expected, where, hand), "resumed": resumed}
+    order = {**_order(start, alarm, expected, where, hand, session.makers), "resumed": resumed}
     found, why, files, folder = _ask(session, alarm, order, more, recorded)
     if found is None:
         findings.passed_over(alarm, why)
@@ -117,14 +117,14 @@ def _record(session, alarm, order, found, files):
             session.not_watched(recorded["no_capsule"])
 
 
-def _order(start, alarm, expected, where, hand):
+def _order(start, alarm, expected, where, hand, makers):
     """What a second process needs to know to come to the same step and to tell whether it is the same."""
     return {
         "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "hand": hand, "written": where == "written",
         "swallowed": where == "swallowed", "overflowed": where == "overflowed",
         "first": max(0, alarm["step"] - _native.ROTATION - 1) if where in ("earlier", "overflowed") else alarm["step"],
         "expected": expected, "named": findings.in_names() if where == "window" else [], "seeds": start.seeds, "threads": torch.get_num_threads(),
-        "compiled": compat.compiled_code_ran(),
+        "compiled": compat.compiled_code_ran(), "made": makers.told(alarm["optimizer_ordinal"]),
     }
 
 
@@ -183,7 +183,19 @@ class Target:
             (_native.tape_start if self.order["first"] == 0 else _native.tape_when_armed)(capsule.limit(session))
         if self.order["first"] < self.order["step"]:
             _native.set_trace_level(True)  # a healthy step's trace is not kept
-        _native.arm_at(self.order["ordinal"], self.order["first"], self.order["step"], self.order["written"])
+        if self.order.get("made") is None:
+            self._arm_at(self.order["ordinal"])
+        else:
+            self.order["ordinal"] = -1  # not made yet
+
+    def _arm_at(self, ordinal):
+        _native.arm_at(ordinal, self.order["first"], self.order["step"], self.order["written"])
+
+    def was_made(self, session, ordinal):
+        """An optimizer, by the thread that calls."""
+        if self.order["ordinal"] == -1 and session.makers.is_same(ordinal, self.order["made"]):
+            self.order["ordinal"] = ordinal
+            self._arm_at(ordinal)
 
     def on_armed(self):
         """The traced step begins: code that was compiled in the first process runs op by op from here."""

@@ -130,6 +130,9 @@ class Injection:
     def hand_begins(self, session, roots):
         self.write("refused", "the program has no optimizer")
 
+    def was_made(self, session, ordinal):
+        """An optimizer: the one of the capsule is told by its ordinal."""
+
     def is_start(self, optimizer):
         return False
 
