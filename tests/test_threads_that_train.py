@@ -56,9 +56,10 @@ def test_threads_one_after_the_other_are_still_run_again_in_place(tmp_path):
 
 def test_the_second_process_tells_optimizers_by_their_threads(tmp_path):
     """What is made first in the second process was made second in the first one."""
-    text = TWO.replace("import threading\n", "import os, threading\n").replace("sums, first =", "other, sums, first = threading.Event(),", 1)
-    text = text.replace("    opt = ", "    if (k == 0) == os.path.exists('seen'): other.wait()\n    opt = ", 1)
-    text = text.replace("    for i in range(200):\n", "    other.set()\n    for i in range(200):\n        if i == 50: open('seen', 'w').close()\n")
+    begin = "import os, threading\nswapped = 'BEGUN' in os.environ  # inherited\nos.environ['BEGUN'] = '1'\n"
+    text = TWO.replace("import threading\n", begin).replace("sums, first =", "other, sums, first = threading.Event(),", 1)
+    text = text.replace("    opt = ", "    if (k == 0) == swapped: other.wait()\n    opt = ", 1)
+    text = text.replace("    for i in range(200):\n", "    other.set()\n    for i in range(200):\n")
     got = helpers.run(tmp_path, text.replace("BAD", "x[3] = 0"), "--on-alarm", "skip")
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun"], alarm["rerun_verified"]) == (117, "restart", "persistent", True), got.told()
