@@ -8,7 +8,9 @@ endforeach()
 foreach(reader generators safetensors trace_jsonl)  # 3
   set(fuzz_inputs_${reader}_fuzz 34000)
 endforeach()
-set(fuzz_inputs_ring_posix_fuzz 25000)  # 4
+foreach(reader ring_posix step_statistics)  # 4
+  set(fuzz_inputs_${reader}_fuzz 25000)
+endforeach()
 set(fuzz_sources ${FINITUDE_SOURCES})
 list(FILTER fuzz_sources INCLUDE REGEX "_fuzz\\.cpp$")
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND FINITUDE_SANITIZE MATCHES "address")

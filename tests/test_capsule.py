@@ -65,7 +65,7 @@ def test_a_capsule_is_replayed_elsewhere(tmp_path, bad, way):
     assert about["alarm"]["births"][0]["op"] == "aten::log"
     # A step that is run again from the program's start makes its own parameters: nothing was there before.
     inputs = ["tensors.safetensors"] if way == "rewind" else []
-    assert sorted(p.name for p in folder.iterdir()) == ["capsule.json", "start.safetensors", "tape.bin", *inputs]
+    assert sorted(p.name for p in folder.iterdir()) == ["capsule.json", "start.safetensors", "statistics.bin", "tape.bin", *inputs]
     assert about["alarm"] == {**alarm, "capsule": None}
     (tmp_path / "report.json").rename(tmp_path / "run.json")
     of_the_run = report_lines(helpers.finitude(tmp_path, "report", "run.json", env={"COLUMNS": "80"}).out)

@@ -132,13 +132,13 @@ def test_usage_and_input_that_cannot_be_read(capsules, tmp_path):
         assert result.code == 3 and str(path) in result.err, result.told()
 
 
-def test_redacted_capsules_cannot_be_compared(capsules, tmp_path):
+def test_redacted_capsules_without_statistics_cannot_be_compared(capsules, tmp_path):
     about = pathlib.Path(capsules[0], "capsule.json")
     copy = tmp_path / "copy"
     shutil.copytree(capsules[0], copy)
     (copy / "capsule.json").write_text(about.read_text().replace('"redacted": false', '"redacted": true'))
     result = helpers.finitude(tmp_path, "diff", capsules[0], str(copy))
-    assert result.code == 4 and "redact" in result.err
+    assert result.code == 4 and "redact" in result.err and "no statistics" in result.err, result.told()
 
 
 def test_what_the_recordings_say_of_themselves(capsules, tmp_path):

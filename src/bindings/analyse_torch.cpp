@@ -172,6 +172,7 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
     };
     out = show::analysis(trace, history_from(history_json), &lab, options);
     if (sketch) out["tape"] = std::move(of_tape);
+    put_statistics_in_hand(trace);
   }
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }

@@ -38,6 +38,7 @@
 #include "observe/tracer_torch.h"
 #include "observe/write_watch_torch.h"
 #include "finitude/scan.h"
+#include "show/capsule_ops.h"
 #include "show/capsule_report.h"
 #include "show/json_file.h"
 #include "show/show.h"
@@ -411,6 +412,14 @@ PYBIND11_MODULE(_native, m) {
   m.def("report_problem", [](const std::string& text) {
     const auto report = nlohmann::json::parse(text, nullptr, false);
     return report.is_discarded() ? std::string("not JSON") : show::problem(report);
+  });
+  // capsule_ops(folder) -> (text with one JSON line for each op, why there is none)
+  m.def("capsule_ops", [](const std::string& folder) {
+    nlohmann::json about, ops;
+    const std::string why = show::ops_of_capsule(folder, about, ops);
+    std::string lines;
+    for (const nlohmann::json& op : ops) lines += op.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
+    return std::make_pair(lines, why);
   });
   // report_of_capsule(text of capsule.json, folder) -> (text of a report, "") or ("", why there is none)
   m.def("report_of_capsule", [](const std::string& text, const std::string& folder) {

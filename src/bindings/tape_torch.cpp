@@ -12,6 +12,7 @@
 #include "bindings/template_in_hand_torch.h"
 #include "bindings/wrapped_torch.h"
 #include "capture/link.h"
+#include "capture/step_statistics.h"
 #include "capture/tape_file.h"
 #include "cli/replay/replay_command_torch.h"
 #include "observe/tape_recorder_torch.h"
@@ -26,6 +27,12 @@ namespace py = pybind11;
 std::optional<capture::Tape>& linked() {
   static auto* const tape = new std::optional<capture::Tape>();
   return *tape;
+}
+
+// put_statistics_in_hand
+std::string& statistics() {
+  static auto* const bytes = new std::string();
+  return *bytes;
 }
 
 capture::Tape parsed(const std::string& bytes) {
@@ -98,9 +105,16 @@ py::tuple replay_command(const std::vector<std::string>& words) {
 
 }  // namespace
 
+void put_statistics_in_hand(const record::Trace& trace) {
+  statistics().clear();
+  if (linked() || observe::TapeRecorder::get().has_any()) statistics() = capture::write_statistics(trace, false);
+}
+
 capture::Tape take_tape() {
-  std::optional<capture::Tape> tape = std::exchange(linked(), std::nullopt);
-  return tape ? *std::move(tape) : capture::link(observe::TapeRecorder::get().take());
+  std::optional<capture::Tape> found = std::exchange(linked(), std::nullopt);
+  capture::Tape tape = found ? *std::move(found) : capture::link(observe::TapeRecorder::get().take());
+  tape.statistics = std::exchange(statistics(), {});
+  return tape;
 }
 
 replay::LineText line_text(const py::object& line_of) {
@@ -141,6 +155,7 @@ void define_tape(py::module_& m) {
       "tape_start",
       [](std::size_t max_bytes) {
         linked().reset();
+        statistics().clear();
         if (TapeRecorder::get().on()) tape_level_rests();
         TapeRecorder::get().start(max_bytes, &places());
       },
@@ -150,6 +165,7 @@ void define_tape(py::module_& m) {
     TapeRecorder::get().stop();
     TapeRecorder::get().clear();
     linked().reset();
+    statistics().clear();
     put_template_down();
   });
   m.def("tape_on", [] { return TapeRecorder::get().on(); });

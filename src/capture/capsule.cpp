@@ -13,6 +13,7 @@
 #include "capture/capsule_folder_posix.h"
 #include "capture/checked_file_posix.h"
 #include "capture/redact.h"
+#include "capture/step_statistics.h"
 #include "capture/tape_file.h"
 
 namespace finitude::capture {
@@ -24,6 +25,7 @@ namespace fs = std::filesystem;
 constexpr const char* kTapeFile = "tape.bin";
 constexpr const char* kTensorFile = "tensors.safetensors";
 constexpr const char* kStartFile = "start.safetensors";
+constexpr const char* kStatisticsFile = "statistics.bin";
 constexpr const char* kAboutFile = "capsule.json";
 constexpr std::size_t kInline = 64;  // bytes of an unnamed input that stay in the tape
 constexpr std::uint64_t kMaxAbout = std::uint64_t{256} << 20, kMaxFile = std::uint64_t{1} << 40;
@@ -158,6 +160,11 @@ Status write_parts(const fs::path& at, CapsuleDraft draft, const CapsuleHooks& h
   Tape understood;
   if (Status status = read_tape(bytes, &understood); !status.ok()) return Status("cannot be written: its tape " + status.why());
   if (Status status = write_part(at / kTapeFile, {bytes}, hooks, &files[kTapeFile], times); !status.ok()) return status;
+  if (const std::string& seen = draft.tape.statistics; !seen.empty()) {
+    record::Trace trace;
+    if (Status status = read_statistics(seen, &trace); !status.ok()) return Status("cannot be written: its statistics " + status.why());
+    if (Status status = write_part(at / kStatisticsFile, {seen}, hooks, &files[kStatisticsFile], times); !status.ok()) return status;
+  }
   about["schema"] = kCapsuleSchema;
   about["redacted"] = draft.redact;
   about["files"] = files;
@@ -191,6 +198,35 @@ Status read_part(const FileSource& source, const json& files, const char* name, 
   return {};
 }
 
+// A JSON object with our schema and a list of files.
+Status read_about(const FileSource& source, json* about) {
+  std::string bytes;
+  if (Status status = source(kAboutFile, kMaxAbout, &bytes); !status.ok()) {
+    return Status("is no capsule: capsule.json " + status.why());
+  }
+  bool deep = false;
+  *about = json::parse(
+      bytes, [&](int depth, json::parse_event_t, json&) { return !(deep |= depth > 64); }, false);
+  if (deep || !about->is_object()) return Status("is no capsule: capsule.json is not its JSON");
+  const auto schema = about->find("schema");
+  if (schema == about->end() || !schema->is_number_integer())
+    return Status("is no capsule: capsule.json has no schema");
+  if (*schema != kCapsuleSchema) {
+    return Status("is a capsule of schema " + schema->dump() + "; this program reads " +
+                  std::to_string(kCapsuleSchema));
+  }
+  const auto files = about->find("files");
+  if (files == about->end() || !files->is_object())
+    return Status("is no capsule: capsule.json lists no files");
+  return {};
+}
+
+FileSource files_in(const std::string& folder) {
+  return [at = fs::path(folder)](const char* name, std::uint64_t most_bytes, std::string* bytes) {
+    return base::read_file((at / name).string(), bytes, most_bytes);
+  };
+}
+
 // `bytes` is what the tensors point into.
 Status read_tensors(const FileSource& source, const json& files, const char* name, std::string* bytes,
                     std::vector<NamedTensor>* tensors) {
@@ -203,7 +239,7 @@ Status read_tensors(const FileSource& source, const json& files, const char* nam
 }  // namespace
 
 std::uint64_t capsule_bytes(const Tape& tape) {
-  std::uint64_t sum = 1 << 16;
+  std::uint64_t sum = (1 << 16) + tape.statistics.size();
   for (const Storage& storage : tape.storages) sum += storage.bytes.size();
   for (const Entry& entry : tape.entries)
     sum += entry.bytes.size() + 64 * (entry.args.size() + entry.results.size());
@@ -218,9 +254,14 @@ std::uint64_t CapsuleDraft::bytes() const {
 }
 
 Status draft_capsule(Tape tape, json about, const CapsuleOptions& options, std::vector<NamedTensor> start, CapsuleDraft* draft) {
+  const std::uint64_t of_statistics = tape.statistics.size();
   std::uint64_t size = capsule_bytes(tape);
-  if (!options.redact && size > options.max_bytes)
-    return Status("would take " + std::to_string((size >> 20) + 1) + " MB");
+  if (!options.redact && size - of_statistics > options.max_bytes)
+    return Status("would take " + std::to_string(((size - of_statistics) >> 20) + 1) + " MB");
+  if ((options.redact ? of_statistics : size) > options.max_bytes) {  // of what is redacted little else is left
+    tape.statistics.clear();
+    size -= of_statistics;
+  }
   for (const NamedTensor& tensor : start) size += tensor.bytes.size();
   if (options.redact || size > options.max_bytes) {
     start.clear();
@@ -269,41 +310,23 @@ Status write_capsule(const std::string& folder, Tape tape, json about, const Cap
 }
 
 Status read_capsule(const std::string& folder, json* about, Tape* tape, TensorBytes* start) {
-  const auto file = [at = fs::path(folder)](const char* name, std::uint64_t most_bytes, std::string* bytes) {
-    return base::read_file((at / name).string(), bytes, most_bytes);
-  };
-  return read_capsule_from(file, about, tape, start);
+  return read_capsule_from(files_in(folder), about, tape, start);
 }
 
 Status read_capsule_from(const FileSource& source, json* about, Tape* tape, TensorBytes* start) {
+  if (Status status = read_about(source, about); !status.ok()) return status;
+  const json& files = (*about)["files"];
   std::string bytes;
-  if (Status status = source(kAboutFile, kMaxAbout, &bytes); !status.ok()) {
-    return Status("is no capsule: capsule.json " + status.why());
-  }
-  bool deep = false;
-  *about = json::parse(
-      bytes, [&](int depth, json::parse_event_t, json&) { return !(deep |= depth > 64); }, false);
-  if (deep || !about->is_object()) return Status("is no capsule: capsule.json is not its JSON");
-  const auto schema = about->find("schema");
-  if (schema == about->end() || !schema->is_number_integer())
-    return Status("is no capsule: capsule.json has no schema");
-  if (*schema != kCapsuleSchema) {
-    return Status("is a capsule of schema " + schema->dump() + "; this program reads " +
-                  std::to_string(kCapsuleSchema));
-  }
-  const auto files = about->find("files");
-  if (files == about->end() || !files->is_object())
-    return Status("is no capsule: capsule.json lists no files");
-  if (Status status = read_part(source, *files, kTapeFile, &bytes); !status.ok()) return status;
+  if (Status status = read_part(source, files, kTapeFile, &bytes); !status.ok()) return status;
   if (Status status = read_tape(bytes, tape); !status.ok())
     return Status(std::string(kTapeFile) + " " + status.why());
   std::vector<NamedTensor> tensors;
-  if (start != nullptr && files->contains(kStartFile)) {
-    if (Status status = read_tensors(source, *files, kStartFile, &bytes, &tensors); !status.ok()) return status;
+  if (start != nullptr && files.contains(kStartFile)) {
+    if (Status status = read_tensors(source, files, kStartFile, &bytes, &tensors); !status.ok()) return status;
     for (const NamedTensor& tensor : tensors) (*start)[tensor.name] = tensor.bytes;
   }
-  if (!files->contains(kTensorFile)) return {};
-  if (Status status = read_tensors(source, *files, kTensorFile, &bytes, &tensors); !status.ok()) return status;
+  if (!files.contains(kTensorFile)) return {};
+  if (Status status = read_tensors(source, files, kTensorFile, &bytes, &tensors); !status.ok()) return status;
   if (start != nullptr) {
     for (const NamedTensor& tensor : tensors) start->try_emplace(tensor.name, tensor.bytes);
   }
@@ -319,6 +342,20 @@ Status read_capsule_from(const FileSource& source, json* about, Tape* tape, Tens
     by_name.erase(found);  // one input each: no file grows in memory
   }
   return {};
+}
+
+Status read_capsule_statistics(const std::string& folder, json* about, record::Trace* trace, bool* redacted) {
+  return read_capsule_statistics_from(files_in(folder), about, trace, redacted);
+}
+
+Status read_capsule_statistics_from(const FileSource& source, json* about, record::Trace* trace, bool* redacted) {
+  if (Status status = read_about(source, about); !status.ok()) return status;
+  const json& files = (*about)["files"];
+  if (!files.contains(kStatisticsFile)) return Status("holds no statistics of its operations");
+  std::string bytes;
+  if (Status status = read_part(source, files, kStatisticsFile, &bytes); !status.ok()) return status;
+  const Status status = read_statistics(bytes, trace, redacted);
+  return status.ok() ? status : Status(std::string(kStatisticsFile) + " " + status.why());
 }
 
 }  // namespace finitude::capture

@@ -1,6 +1,6 @@
 // A capsule: a folder that holds one step. capsule.json says what it is and lists the other files with their
 // checksums; tape.bin is what was computed, tensors.safetensors what it was computed from, start.safetensors
-// what else the program held when the step began.
+// what else the program held when the step began, statistics.bin what the traced run saw of each op.
 // docs/format/capsule.md.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include "capture/safetensors.h"
 #include "capture/tape.h"
 #include "finitude/status.h"
+#include "record/trace.h"
 
 namespace finitude::capture {
 
@@ -44,8 +45,8 @@ struct CapsuleDraft {
 };
 
 // `about` becomes capsule.json, with "schema", "files" and "tensors" added. start: what the step's program held when it began, beyond
-// what the step reads; a tensor whose name and size are those of an input of the tape is not written twice. Left out where the capsule
-// would grow too large by it. Fails where the capsule is too large without. Copies no tensor.
+// what the step reads; a tensor whose name and size are those of an input of the tape is not written twice. The tape's statistics, and
+// then `start`, are left out where the capsule would grow too large by them. Fails where the capsule is too large without. Copies no tensor.
 Status draft_capsule(Tape tape, nlohmann::json about, const CapsuleOptions& options, std::vector<NamedTensor> start, CapsuleDraft* draft);
 
 struct CapsuleHooks {
@@ -74,8 +75,12 @@ using TensorBytes = std::map<std::string, std::string>;
 Status read_capsule(const std::string& folder, nlohmann::json* about, Tape* tape,
                     TensorBytes* start = nullptr);
 
+// What the traced run saw of each op; nothing else than that and capsule.json is read. Fails where a capsule has none. redacted: may be null.
+Status read_capsule_statistics(const std::string& folder, nlohmann::json* about, record::Trace* trace, bool* redacted = nullptr);
+
 // The same where the files lie elsewhere: gives the bytes of the file of that name, at most so many.
 using FileSource = std::function<Status(const char* name, std::uint64_t most_bytes, std::string* bytes)>;
 Status read_capsule_from(const FileSource& files, nlohmann::json* about, Tape* tape, TensorBytes* start);
+Status read_capsule_statistics_from(const FileSource& files, nlohmann::json* about, record::Trace* trace, bool* redacted = nullptr);
 
 }  // namespace finitude::capture

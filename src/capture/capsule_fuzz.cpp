@@ -8,8 +8,10 @@
 
 #include "base/edits.h"
 #include "base/checksum.h"
+#include "capture/step_statistics.h"
 #include "capture/tape_file.h"
 #include "capture/testing.h"
+#include "capture/testing_trace.h"
 
 namespace finitude::capture {
 namespace {
@@ -45,6 +47,7 @@ Files sample_files() {
   }
   files["tape.bin"] = write_tape(tape);
   if (!tensors.empty()) files["tensors.safetensors"] = safetensors_header(tensors) + content;
+  files["statistics.bin"] = write_statistics(sample_trace(), false);
   files["start.safetensors"] = safetensors_header({{"state.w.exp_avg", "F32", {2}, "12345678"}}) + "12345678";
   return files;
 }
@@ -64,6 +67,8 @@ void check(const Files& files, const std::string& about_text) {
   json about;
   Tape tape;
   TensorBytes start;
+  record::Trace trace;
+  if (!read_capsule_statistics_from(source, &about, &trace).ok() && !trace.ops.empty()) std::abort();
   if (!read_capsule_from(source, &about, &tape, &start).ok()) return;
   std::size_t held = 0, given = 0;
   for (const auto& [name, bytes] : start) held += bytes.size();

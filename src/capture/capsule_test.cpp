@@ -6,8 +6,10 @@
 #include <fstream>
 
 #include "base/file.h"
+#include "capture/step_statistics.h"
 #include "capture/tape_file.h"
 #include "capture/testing.h"
+#include "capture/testing_trace.h"
 
 namespace finitude::capture {
 namespace {
@@ -61,6 +63,42 @@ TEST_F(Capsule, ComesBackAsItWas) {
   EXPECT_NE(content("tensors.safetensors")
                 .find(R"("parameter.weight":{"data_offsets":[0,16],"dtype":"F32","shape":[2,2]})"),
             std::string::npos);
+}
+
+TEST_F(Capsule, StatisticsAreAFileOfTheirOwn) {
+  Tape tape = whole_tape();
+  nlohmann::json about;
+  record::Trace trace;
+  ASSERT_EQ(write_capsule(folder_, tape, {{"step", 3}}, {}).why(), "");
+  EXPECT_EQ(read_capsule_statistics(folder_, &about, &trace).why(), "holds no statistics of its operations");
+  fs::remove_all(folder_);
+  tape.statistics = write_statistics(sample_trace(), false);
+  EXPECT_EQ(capsule_bytes(tape), capsule_bytes(whole_tape()) + tape.statistics.size());
+  ASSERT_EQ(write_capsule(folder_, tape, {{"step", 3}}, {}).why(), "");
+  EXPECT_EQ(content("statistics.bin"), tape.statistics);
+  ASSERT_EQ(read_capsule_statistics(folder_, &about, &trace).why(), "");
+  EXPECT_EQ(about["step"], 3);
+  EXPECT_EQ(trace.ops.size(), 3u);
+  std::string changed = tape.statistics;
+  changed[50] ^= 1;
+  put("statistics.bin", changed);
+  EXPECT_EQ(read_capsule_statistics(folder_, &about, &trace).why(), "statistics.bin is damaged: its checksum differs");
+  EXPECT_EQ(why(), "") << "a replay does not read them";
+}
+
+TEST_F(Capsule, StatisticsAreRedactedAndWithinTheLimit) {
+  Tape tape = whole_tape();
+  tape.statistics = write_statistics(sample_trace(), false);
+  ASSERT_EQ(write_capsule(folder_, tape, nlohmann::json::object(), {.redact = true}).why(), "");
+  EXPECT_EQ(content("statistics.bin"), write_statistics(sample_trace(), true));
+  nlohmann::json about;
+  record::Trace trace;
+  for (const bool redact : {false, true}) {
+    fs::remove_all(folder_);
+    const std::uint64_t most = redact ? tape.statistics.size() - 1 : capsule_bytes(tape) - 1;
+    ASSERT_EQ(write_capsule(folder_, tape, nlohmann::json::object(), {.max_bytes = most, .redact = redact}).why(), "");
+    EXPECT_EQ(read_capsule_statistics(folder_, &about, &trace).why(), "holds no statistics of its operations");
+  }
 }
 
 TEST_F(Capsule, NamesThatAreTheSameStayApart) {

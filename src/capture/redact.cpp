@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "capture/step_statistics.h"
 #include "finitude/scan.h"
 
 namespace finitude::capture {
@@ -73,6 +74,10 @@ json redact(Tape& tape) {
   for (Outcome& outcome : tape.outcomes) {
     outcome.checksum = outcome.sample_every = 0;
     outcome.sample.clear();
+  }
+  if (record::Trace trace; !tape.statistics.empty()) {
+    const bool known = read_statistics(tape.statistics, &trace).ok();
+    tape.statistics = known ? write_statistics(trace, true) : "";
   }
   tape.gaps.push_back("its values were left out (redacted)");
   return found;

@@ -146,6 +146,8 @@ struct Tape {
   std::vector<Place> places;
   // "cpu" first, then what else memory lay on, as torch calls it: "cuda:0".
   std::vector<std::string> devices{"cpu"};
+  // Of the traced run of the same step, as write_statistics gives them; a file of their own beside the tape's. Empty: there are none.
+  std::string statistics;
   std::vector<GeneratorHome> generators;  // by number; those that it does not tell are of the CPU, number 0 its default one
 
   const std::string* setting(const std::string& name) const {

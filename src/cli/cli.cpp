@@ -24,7 +24,7 @@ constexpr const char* kAbout =
     "  {} list finitude-runs\n"
     "  {} report finitude-runs/RUN/report.json\n"
     "  {} report report.json --html report.html    the same as one page\n"
-    "  {} dump report.json | head                  the ops of a step run with --level trace\n"
+    "  {} dump report.json | head                  the ops of a step run with --level trace, or of a capsule\n"
     "  {} diff a.json b.json                       where two such steps part\n";
 constexpr const char* kExits =
     "Exit codes: 0 done, 1 what diff compares parts, 2 usage, 3 the input is unreadable or corrupt, 4 it cannot be done here.\n"
@@ -80,13 +80,13 @@ void describe(CLI::App& app, Words& words) {
   report->add_flag("--json", words.report.json, "print the checked JSON");
   report->add_flag("--no-colour,--no-color", words.no_colour, "no colours, also on a terminal");
   CLI::App* dump =
-      app.add_subcommand("dump", "print every op of the step in a report's trace, one JSON line each");
+      app.add_subcommand("dump", "print every op of the step in a report's trace or a capsule, one JSON line each");
   dump->add_option("FILE", words.dump_file,
-                   "a report made with --level trace, or a file of JSON lines to check");
+                   "a report made with --level trace, the folder of a capsule, or a file of JSON lines to check");
   CLI::App* list = app.add_subcommand("list", "list the reports below a folder of runs, newest first");
   list->add_option("DIR", words.folder, "the folder that --runs named")->default_val("finitude-runs");
   CLI::App* diff = app.add_subcommand("diff", "say where two traced steps part, and why");
-  diff->add_option("A", words.diff.a, "a report made with --level trace, or a run's folder with one");
+  diff->add_option("A", words.diff.a, "a report made with --level trace, a run's folder with one, or the folder of a capsule");
   diff->add_option("B", words.diff.b, "the other");
   diff->add_flag("--json", words.diff.json, "the whole outcome as JSON");
   diff->add_flag("--no-colour,--no-color", words.no_colour, "no colours, also on a terminal");

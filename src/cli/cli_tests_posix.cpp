@@ -9,8 +9,11 @@
 #include <fstream>
 #include <sstream>
 
+#include "capture/capsule.h"
+#include "capture/step_statistics.h"
 #include "capture/tape_file.h"
 #include "capture/testing.h"
+#include "capture/testing_trace.h"
 #include "cli/nearest.h"
 #include "show/sample_reports.h"
 
@@ -183,6 +186,31 @@ TEST_F(Folder, DiffOfTwoTraces) {
   EXPECT_EQ(document["verdict"], "divergence");
   EXPECT_EQ(document["divergence"]["kind"], "kernel");
   EXPECT_EQ(document["divergence"]["at"]["a"]["op"], "aten::linear");
+}
+
+TEST_F(Folder, OperationsOfACapsule) {
+  capture::Tape tape = capture::sample_tape();
+  for (const char* name : {"with", "without"}) {
+    tape.statistics = name == std::string("with") ? capture::write_statistics(capture::sample_trace(), false) : "";
+    ASSERT_EQ(capture::write_capsule((path_ / name).string(), tape, {{"step", 3}}, {}).why(), "");
+  }
+  const std::string with = (path_ / "with").string(), without = (path_ / "without").string();
+  const Ran got = ran({"dump", with});
+  EXPECT_EQ(got.code, kDone);
+  const auto first = nlohmann::json::parse(got.out.substr(0, got.out.find('\n')));
+  EXPECT_EQ(first["op"], "aten::log");
+  EXPECT_EQ(first["inputs"][0]["nan"], 1);
+  const Ran none = ran({"dump", without});
+  EXPECT_EQ(none.code, kUnreadable);
+  EXPECT_THAT(none.err, HasSubstr("holds no statistics of its operations"));
+  // Nothing is there to play tapes with: what was traced is compared.
+  const Ran same = ran({"diff", with, with, "--json"});
+  EXPECT_EQ(same.code, kDone);
+  EXPECT_EQ(nlohmann::json::parse(same.out)["alignment"]["pairs"], 1);
+  EXPECT_TRUE(nlohmann::json::parse(same.out)["by_statistics"].get<bool>());
+  const Ran unknown = ran({"diff", with, without});
+  EXPECT_EQ(unknown.code, kCannotHere);
+  EXPECT_THAT(unknown.err, HasSubstr("needs torch"));
 }
 
 TEST_F(Folder, DiffTellsWhatItCannot) {

@@ -1,10 +1,11 @@
-// `dump FILE`: each op of a recorded step as one JSON line; a file of JSON lines is checked and passed
+// `dump FILE`: each op of a recorded step, in a report or a capsule, as one JSON line; a file of JSON lines is checked and passed
 // through.
 #include <string_view>
 
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "show/capsule_ops.h"
 #include "show/json_file.h"
 #include "show/show.h"
 
@@ -48,6 +49,13 @@ int pass_lines(const std::string& file, std::string_view bytes, const Console& c
 }  // namespace
 
 int dump_command(const std::string& file, const Console& console) {
+  if (show::is_capsule_folder(file)) {
+    nlohmann::json about, ops;
+    const std::string why = show::ops_of_capsule(file, about, ops);
+    for (const nlohmann::json& op : ops) console.out << one_line(op);
+    if (!why.empty()) console.complain(file + " " + why);
+    return why.empty() ? kDone : kUnreadable;
+  }
   std::string bytes;
   std::string reason = show::read_file(file, show::kMaxFile, bytes);
   if (reason.empty() && is_json_lines(bytes)) return pass_lines(file, bytes, console);

@@ -234,6 +234,7 @@ json document(const Sides& s, const Judgement& j) {
   for (const AboutDifference& d : s.about) out["about"].push_back({{"group", d.group}, {"key", d.key}, {"a", d.a}, {"b", d.b}});
   out["reproduced"] = {{"a", s.reproduced_a}, {"b", s.reproduced_b}};
   out["values_left_out"] = s.values_left_out;
+  out["by_statistics"] = s.by_statistics;
   return out;
 }
 

@@ -19,6 +19,7 @@ struct Sides {
   std::string name_a, name_b;
   bool reproduced_a = true, reproduced_b = true;
   std::uint64_t values_left_out = 0;
+  bool by_statistics = false;  // no values were there to compare
 };
 
 nlohmann::json document(const Sides& sides, const Judgement& judgement);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "capture/link.h"
+#include "capture/step_statistics.h"
 #include "observe/tape_recorder_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
@@ -137,6 +138,7 @@ nlohmann::json SecondRun::analyse(const explain::StepHistory& history, double se
   options.seconds = taped_ ? seconds : 0;
   options.step = [&]() -> replay::StepLab* { return &step.emplace(tape(), trace); };
   nlohmann::json found = show::analysis(trace, history, &lab, options);
+  if (taped_) statistics_ = capture::write_statistics(trace, false);
   if (found["fix"].is_object()) found["fix"].erase("edit");  // the words of a change to a Python program
   tracer.clear();
   return found;
@@ -148,6 +150,7 @@ std::string SecondRun::keep(const std::string& folder, nlohmann::json about, std
   };
   try {
     tape();
+    tape_->statistics = std::move(statistics_);
     return replay::keep_tape(*std::exchange(tape_, std::nullopt), folder, std::move(about), {max_bytes, redact}, kReplayBelow, line)
         .why_not;
   } catch (const std::exception& e) {

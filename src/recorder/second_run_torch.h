@@ -49,6 +49,7 @@ class SecondRun {
   const Generators& generators_;
   const SearchState* const search_;
   std::unique_ptr<SearchState> search_after_;
+  std::string statistics_;             // of the trace, as capture::write_statistics gives them
   std::optional<capture::Tape> tape_;  // of the recording, once it was asked for
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients_;  // parameter, gradient of the first run
   std::vector<std::string> generators_after_;

@@ -24,7 +24,7 @@ bool prepare(capture::Tape& tape, nlohmann::json& about, bool redact, std::uint6
   if (!redact) tell_sources(tape, line);
   if (const std::string* autocast = tape.setting("autocast")) about["flags"]["autocast"] = *autocast;
   about["replay"] = "not tried";
-  return capture::capsule_bytes(tape) <= replay_below;
+  return capture::capsule_bytes(tape) - tape.statistics.size() <= replay_below;
 }
 
 std::string told_of_folder(const std::string& why_not) { return why_not.empty() ? "" : "its folder " + why_not; }

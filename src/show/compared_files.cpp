@@ -1,12 +1,14 @@
 #include "show/compared_files.h"
 
 #include <filesystem>
+#include <optional>
 
 #include "base/file.h"
 #include "capture/capsule.h"
 #include "capture/tape_file.h"
 #include "compare/document.h"
 #include "compare/trace_run.h"
+#include "show/capsule_ops.h"
 #include "show/json_file.h"
 
 namespace finitude::show {
@@ -23,21 +25,33 @@ struct Failed {
 };
 
 struct Recording {
-  bool is_tape = false;
+  std::string path;
+  bool is_tape = false, is_capsule = false;
   capture::Tape tape;
   json about = json::object();
+  std::optional<json> trace;  // what a report has under that key
+
+  bool is_redacted() const { return is_capsule && about.value("redacted", json(false)) != false; }
+  bool has_values() const { return is_tape && !is_redacted(); }
 };
+
+// The traced run of a capsule in place of its tape. Why that cannot be, or empty.
+std::string take_statistics(Recording& r) {
+  json about, ops;
+  std::string why = r.is_capsule ? ops_of_capsule(r.path, about, ops) : "holds no statistics of its operations";
+  if (why.empty()) r.trace = json(json::object({{"ops", std::move(ops)}}));
+  return why;
+}
 
 Recording read(const std::string& path) {
   Recording r;
+  r.path = path;
   std::error_code error;
   const bool folder = fs::is_directory(path, error);
   if (folder && fs::exists(fs::path(path) / "capsule.json", error)) {
-    r.is_tape = true;
+    r.is_tape = r.is_capsule = true;
     if (const Status status = capture::read_capsule(path, &r.about, &r.tape); !status.ok())
       throw Failed{kUnreadable, path + " " + status.why()};
-    if (r.about.contains("redacted") && r.about["redacted"] != false)
-      throw Failed{kCannotHere, path + " was made with --redact: its values were left out, so it cannot be compared"};
     return r;
   }
   if (!folder) {
@@ -59,23 +73,43 @@ Recording read(const std::string& path) {
     throw Failed{kCannotHere, path + " holds no trace: record one with `finitude run --level trace --report FILE`, or "
                                      "name the folder of a capsule"};
   }
+  r.trace = r.about["trace"];
   return r;
+}
+
+// Tapes are played where all that are to be compared can be, and there is something to play them with; else what was traced is compared.
+void choose(Recording& a, Recording& b, const Players* players) {
+  const auto plays = [&](const Recording& r) { return !r.is_tape || (players != nullptr && r.has_values()); };
+  const bool all_play = plays(a) && plays(b);
+  for (Recording* r : {&a, &b}) {
+    if (!r->is_tape || all_play) continue;
+    const std::string why = take_statistics(*r);
+    if (why.empty() || plays(*r)) continue;
+    throw Failed{kCannotHere, r->path + (r->has_values() ? " is a capsule whose values are computed again to be compared, which needs torch: `finitude diff` "
+                                                           "does that. Without torch what was traced is compared, but it "
+                                                         : " was made with --redact: it can be compared only by what was traced, but it ") + why};
+  }
 }
 
 void compare_runs(const Recording& a, const Recording& b, const Players& players, compare::Compared* out) {
   const auto run = [&](const Recording& r, const char* letter) {
-    if (!r.is_tape) return compare::run_of_trace(r.about);
+    if (r.trace) return compare::run_of_trace(json::object({{"trace", *r.trace}}));
     compare::Run made;
     if (const std::string why = players.one(r.tape, &made); !why.empty())
       throw Failed{kCannotHere, std::string(letter) + ": " + why};
     return made;
   };
-  if (a.is_tape && b.is_tape) {
+  if (!a.trace && !b.trace) {
     if (const std::string why = players.both(a.tape, b.tape, out); !why.empty()) throw Failed{kCannotHere, why};
     return;
   }
   out->a = run(a, "A");
   out->b = run(b, "B");
+  if (a.is_redacted() || b.is_redacted()) {  // arguments that one side does not tell are no difference
+    for (compare::Run* r : {&out->a, &out->b}) {
+      for (compare::Call& call : r->calls) call.scalars.clear();
+    }
+  }
   out->rows = compare::rows_of(out->a, out->b, &out->pairs);
   compare::fill_in(out->a, out->b, out->rows, out->pairs, out->results);
 }
@@ -84,19 +118,15 @@ void compare_runs(const Recording& a, const Recording& b, const Players& players
 
 ComparedFiles compare_files(const std::string& path_a, const std::string& path_b, const Players* players) {
   try {
-    const Recording a = read(path_a), b = read(path_b);
-    if (players == nullptr && (a.is_tape || b.is_tape)) {
-      throw Failed{kCannotHere, (a.is_tape ? path_a : path_b) +
-                                    " is a capsule: its values are computed again to be compared, which needs torch. "
-                                    "`finitude diff` does that; without torch reports made with --level trace can be compared"};
-    }
+    Recording a = read(path_a), b = read(path_b);
+    choose(a, b, players);
     compare::Compared both;
     compare_runs(a, b, players != nullptr ? *players : Players(), &both);
     const compare::Judgement judgement = compare::judge(both.a, both.b, both.rows, both.pairs, both.results);
     const auto about = compare::about_differences(a.about, a.tape.settings, b.about, b.tape.settings);
     return {judgement.first() != nullptr ? kParted : kSame, "",
             compare::document({both.a, both.b, both.rows, both.pairs, both.results, about, path_a, path_b,
-                               both.reproduced_a, both.reproduced_b, both.values_left_out},
+                               both.reproduced_a, both.reproduced_b, both.values_left_out, a.trace || b.trace},
                               judgement)};
   } catch (const Failed& failed) {
     return {failed.code, failed.why, {}};

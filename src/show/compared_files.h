@@ -10,7 +10,7 @@
 namespace finitude::show {
 
 // Tapes hold what was computed from, not what came of it: they are compared by computing again, which needs
-// libtorch. Both: why not, or empty.
+// libtorch and values. Where there is neither, capsules are compared by the statistics of their traced run. Both: why not, or empty.
 struct Players {
   std::function<std::string(const capture::Tape&, compare::Run*)> one;
   std::function<std::string(const capture::Tape& a, const capture::Tape& b, compare::Compared*)> both;

@@ -236,6 +236,8 @@ class Comparison {
                        grouped(count(a, "only_a")) + " of A alone, " + grouped(count(a, "only_b")) + " of B alone", Tone::kDim}}, Tone::kDim);
     if (const auto n = count(doc_, "values_left_out"))
       line("", {{grouped(n) + " tensors were compared by their statistics: they did not fit (--memory-mb)", Tone::kDim}});
+    if (at(doc_, "by_statistics") == true)
+      line("", {{"by the statistics of traces: values that leave minimum, maximum, sum of squares and counts as they are count as the same", Tone::kDim}});
   }
 
   const Json& doc_;

@@ -19,7 +19,7 @@ import zlib
 EXIT_USAGE, EXIT_INPUT = 2, 3
 SUFFIX = ".capsule.zip"
 ABOUT = "capsule.json"
-NAMES = (ABOUT, "tape.bin", "tensors.safetensors", "start.safetensors")
+NAMES = (ABOUT, "tape.bin", "tensors.safetensors", "start.safetensors", "statistics.bin")
 MOST_MB = 4096
 MOST_ABOUT = 64 << 20  # bytes of capsule.json
 CHUNK = 1 << 20

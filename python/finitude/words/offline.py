@@ -162,9 +162,30 @@ def report(rest):
 
 def dump(rest):
     if len(rest) != 1 or rest[0].startswith("-"):
-        sys.stderr.write("usage: finitude dump FILE|DIR\n")
+        sys.stderr.write("usage: finitude dump FILE|RUN|CAPSULE\n")
         return EXIT_USAGE
-    text, code = _checked(rest[0])
+    from . import pack
+
+    try:
+        with pack.unpacked(rest) as ((path,), told):
+            return _dump(path, told)
+    except pack.Refused as e:
+        sys.stderr.write(f"finitude: {e}\n")
+        return EXIT_INPUT
+
+
+def _dump(path, told):
+    if os.path.isfile(os.path.join(path, "capsule.json")) and not os.path.exists(os.path.join(path, "report.json")):
+        import torch  # noqa: F401  the engine's libraries
+
+        from . import _native
+
+        lines, why = _native.capsule_ops(path)
+        sys.stdout.write(lines)
+        if why:
+            sys.stderr.write(f"finitude: {told(path)} {why}\n")
+        return EXIT_INPUT if why else 0
+    text, code = _checked(path)
     if text is None:
         return code
     trace = json.loads(text).get("trace")

@@ -64,7 +64,8 @@ class Command {
     }
     if (options_.report) return report(about);
     if (about.contains("redacted") && about["redacted"] != false) {
-      err_(options_.capsule + " was made with --redact: its values were left out, so it cannot be replayed\n");
+      err_(options_.capsule + " was made with --redact: its values were left out, so it cannot be replayed. `finitude dump` shows "
+                                     "the statistics of its operations\n");
       return kCannotHere;
     }
     if (options_.check) return checked();

@@ -1,0 +1,24 @@
+#include "show/capsule_ops.h"
+
+#include <filesystem>
+
+#include "capture/capsule.h"
+#include "show/findings.h"
+
+namespace finitude::show {
+
+std::string ops_of_capsule(const std::string& folder, nlohmann::json& about, nlohmann::json& ops) {
+  record::Trace trace;
+  const Status status = capture::read_capsule_statistics(folder, &about, &trace);
+  if (status.ok()) ops = op_table(trace, trace.ops.size());
+  return status.why();
+}
+
+bool is_capsule_folder(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path folder(path);
+  return std::filesystem::is_directory(folder, error) && std::filesystem::exists(folder / "capsule.json", error) &&
+         !std::filesystem::exists(folder / "report.json", error);
+}
+
+}  // namespace finitude::show
