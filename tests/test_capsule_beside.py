@@ -68,7 +68,8 @@ def test_training_does_not_wait_for_the_writing_and_the_report_knows_what_came_o
     assert "capsule_pending" not in alarm and got.watched["not_watched"] == [], got.told()
     about = about_of(tmp_path, alarm)
     assert about["replay"] == "identical" and about["alarm"] == {**alarm, "capsule": None}
-    assert sorted(p.name for p in (tmp_path / alarm["capsule"]).iterdir()) == ["capsule.json", "start.safetensors", "tape.bin", "tensors.safetensors"]
+    assert sorted(p.name for p in (tmp_path / alarm["capsule"]).iterdir()) == \
+        ["capsule.json", "start.safetensors", "statistics.bin", "tape.bin", "tensors.safetensors"]
     assert helpers.finitude(tmp_path, "replay", alarm["capsule"]).out.startswith("identical")
 
 
