@@ -79,8 +79,15 @@ def _read_toml(path):
     with open(path, "rb") as f:
         try:
             return tomllib.load(f)
-        except tomllib.TOMLDecodeError as e:
+        except (ValueError, RecursionError) as e:  # no TOML, or no text
             raise UsageError(f"{path}: {e}") from None
+
+
+def _ours(document):
+    """The table of a pyproject.toml that is ours, or None where it has none."""
+    tool = document.get("tool")
+    ours = tool.get("finitude") if isinstance(tool, dict) else None
+    return ours if isinstance(ours, dict) else None
 
 
 def load(command_line, config_file=None, environ=os.environ, directory="."):
@@ -94,14 +101,15 @@ def load(command_line, config_file=None, environ=os.environ, directory="."):
             raise UsageError(f"cannot read {config_file}: {e.strerror}") from None
         if table is None:
             raise UsageError(f"{config_file}: reading TOML needs Python 3.11 or the package tomli")
-        table = table.get("tool", {}).get("finitude", table)
+        ours = _ours(table)
+        table = table if ours is None else ours
         source = config_file
     else:
         path = os.path.join(directory, "pyproject.toml")
         table, source = {}, path
         if os.path.isfile(path):
             try:
-                table = (_read_toml(path) or {}).get("tool", {}).get("finitude", {})
+                table = _ours(_read_toml(path) or {}) or {}
             except (OSError, UsageError):
                 table = {}  # a broken pyproject.toml is the user's other tools' business
     for key, value in table.items():

@@ -7,6 +7,7 @@ import json
 import linecache
 import os
 import platform
+import re
 import sys
 import time
 
@@ -244,12 +245,20 @@ def _git(directory):
         shared = os.path.normpath(os.path.join(own, _line(shared))) if os.path.isfile(shared) else own
         head = _line(os.path.join(own, "HEAD"))
         if not head.startswith("ref: "):
-            return {"commit": head, "branch": None}
+            return {"commit": _commit(head), "branch": None} if _commit(head) else None
         branch = head[5:]
-        loose = os.path.join(shared, *branch.split("/"))
-        return {"commit": _line(loose) if os.path.isfile(loose) else _packed(os.path.join(shared, "packed-refs"), branch), "branch": branch}
-    except (OSError, UnicodeDecodeError):
+        parts = branch.split("/")
+        if parts[0] != "refs" or not set(parts).isdisjoint(("", ".", "..")) or not branch.isprintable():
+            return None  # git makes no such name
+        loose = os.path.join(shared, *parts)
+        return {"commit": _commit(_line(loose)) if os.path.isfile(loose) else _packed(os.path.join(shared, "packed-refs"), branch), "branch": branch}
+    except (OSError, ValueError):
         return None
+
+
+def _commit(text):
+    """The text, if it is the name of a commit; else None."""
+    return text if re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", text) else None
 
 
 def _line(file):
@@ -263,7 +272,7 @@ def _packed(file, branch):
         for line in f:
             commit, _, name = line.strip().partition(" ")
             if name == branch:
-                return commit
+                return _commit(commit)
     return None
 
 

@@ -6,6 +6,8 @@ import copy
 
 import torch
 
+from .. import _native
+
 
 class Misfit(Exception):
     """What of the capsule has no place in the program, in words."""
@@ -39,8 +41,14 @@ class Held:
         except (AttributeError, TypeError, ValueError, RuntimeError):
             raise Misfit(f"{name} of the capsule is not {_shape(told)}") from None
 
-    def bytes(self, name):
-        return self.data[name]
+    def generators(self, name):
+        """States of all generators, or None where the capsule does not know them."""
+        if name is None:
+            return None
+        try:
+            return _native.Generators.from_bytes(self.data[name])
+        except (KeyError, ValueError):
+            raise Misfit(f"{name} of the capsule are no states of generators") from None
 
 
 def _names(names, most=4):

@@ -9,7 +9,7 @@ def _is_count(value, most=1 << 48):
 
 
 def _is_number(value):
-    return type(value) in (int, float)
+    return type(value) is float or type(value) is int and abs(value) < 1 << 63
 
 
 def _is_name(value):
@@ -44,7 +44,7 @@ def _is_tree(tree, depth=0):
 
 
 def _is_optimizer(told):
-    return isinstance(told, dict) and isinstance(told.get("class"), str) and _is_count(told.get("ordinal")) and \
+    return isinstance(told, dict) and isinstance(told.get("class"), str) and _is_count(told.get("ordinal"), 1 << 31) and \
         type(told.get("failed")) is bool and _is_map(told.get("parameters"), _is_name) and _is_map(told.get("buffers"), _is_name) and \
         _is_map(told.get("state"), lambda s: _is_map(s, _is_name)) and \
         _is_map(told.get("scalars"), lambda s: _is_map(s, lambda v: isinstance(v, (bool, int, float, str)))) and \
@@ -54,7 +54,7 @@ def _is_optimizer(told):
 
 def _is_batch(told):
     return isinstance(told, dict) and _is_count(told.get("loader"), 1 << 20) and _is_count(told.get("ahead"), 1 << 20) and \
-        _is_name(told.get("generators")) and _is_tree(told.get("batch"))
+        "generators" in told and _is_name(told["generators"]) and _is_tree(told.get("batch"))
 
 
 def _is_scaler(told):
@@ -66,4 +66,5 @@ def is_sound(start):
     return isinstance(start, dict) and _is_map(start.get("tensors"), _is_tensor) and \
         isinstance(start.get("optimizers"), list) and all(map(_is_optimizer, start["optimizers"])) and \
         sum(o["failed"] for o in start["optimizers"]) == 1 and isinstance(start.get("batches"), list) and \
-        all(map(_is_batch, start["batches"])) and _is_name(start.get("generators")) and _is_scaler(start.get("scaler"))
+        all(map(_is_batch, start["batches"])) and {"generators", "scaler"} <= set(start) and _is_name(start["generators"]) and \
+        _is_scaler(start["scaler"])

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 
-from ..base.plain_json import safe
+from ..base.plain_json import read, safe
 
 
 def complete(alarm, redact):
@@ -12,9 +12,10 @@ def complete(alarm, redact):
     capsule has gone meanwhile, nothing is lost but that."""
     about = os.path.join(alarm["capsule"], "capsule.json")
     temporary = f"{about}.{os.getpid()}.new"
-    with contextlib.suppress(OSError, ValueError):
-        with open(about, encoding="utf-8") as f:
-            document = json.load(f)
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        document = read(about)
+        if not isinstance(document, dict):
+            raise ValueError
         told = {**alarm, "capsule": None}  # wherever it lies
         document["alarm"] = safe(without_sources(told) if redact else told)
         try:

@@ -1,12 +1,15 @@
 """One report of all processes of a run: each that trained left its own below the directory of the run. Torch-free."""
 
-import json
 import os
+import re
 import struct
+
+from ..base import plain_json
 
 MAX_ALARMS = 1000        # src/show/show.h: what a reader accepts
 MAX_ADVISORIES = 10_000
 MAX_BYTES = 1 << 30
+_NUMBER = re.compile(r"[0-9]{1,9}(-|$)")  # of a rank or process, and what tells two of them apart
 COUNTS = ("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script")
 
 
@@ -30,10 +33,7 @@ class Member:
 
 def _read(path):
     try:
-        if os.path.getsize(path) > MAX_BYTES:
-            return None
-        with open(path, encoding="utf-8") as f:
-            found = json.load(f)
+        found = plain_json.read(path, MAX_BYTES)
         return found if isinstance(found, dict) else None
     except (OSError, ValueError):
         return None
@@ -57,11 +57,34 @@ def _of_killed(steps):
     return {"outcome": "clean", "reason": "", "watched": watched, "alarms": [], "advisories": []}
 
 
+def _is_count(value):
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _has(value, **types):
+    return isinstance(value, dict) and all(isinstance(value.get(key), of) for key, of in types.items())
+
+
+def is_alarm(alarm):
+    return _has(alarm, sink=dict, births=list, cause=dict) and _has(alarm["sink"], kind=str, name=str) and _has(alarm["cause"], **{"class": str}) and \
+        _is_count(alarm.get("step")) and _is_count(alarm.get("rank", 0)) and all(_has(birth, phase=str) for birth in alarm["births"])
+
+
+def _is_shallow(value, left=32):  # as src/show/json_file.cpp has it
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return left > 0 and all(_is_shallow(one, left - 1) for one in inner if isinstance(one, (dict, list)))
+
+
 def _is_report(document):
-    """The little that merging relies on."""
-    watched = document.get("watched")
-    return isinstance(watched, dict) and all(isinstance(watched.get(key), int) for key in COUNTS) and \
-        isinstance(document.get("outcome"), str) and all(isinstance(document.get(key), list) for key in ("alarms", "advisories"))
+    """What merging relies on: a report may have been left by anything."""
+    return _is_shallow(document) and _has(document, watched=dict, outcome=str, reason=str, alarms=list, advisories=list) and \
+        all(_is_count(document["watched"].get(key)) for key in COUNTS) and _is_count(document["watched"].get("ranks", 1)) and \
+        all(isinstance(text, str) for text in _listed(document["watched"].get("not_watched", []))) and \
+        all(map(is_alarm, document["alarms"])) and all(_has(advisory, kind=str) for advisory in document["advisories"])
+
+
+def _listed(value):
+    return value if isinstance(value, list) else [None]
 
 
 def _settled(document):
@@ -82,7 +105,7 @@ def members(directory):
     found = []
     for name in names:
         word, _, number = name.partition("-")
-        if word not in ("rank", "pid") or not number.partition("-")[0].isdigit():
+        if word not in ("rank", "pid") or _NUMBER.match(number) is None:
             continue
         path = os.path.join(directory, name)
         document = _read(os.path.join(path, "report.json"))
@@ -176,7 +199,7 @@ def merged(own, found):
         result["outcome"], result["reason"] = "alarm", alarms[0].get("text", "")
     elif not documents and own["outcome"] == "unwatched":
         result["outcome"], result["reason"] = "unwatched", f"{found[0].label}: {found[0].missing}"
-    elif all(d["outcome"] == "unwatched" for d in everyone):
+    elif everyone and all(d["outcome"] == "unwatched" for d in everyone):
         result["outcome"], result["reason"] = "unwatched", everyone[0]["reason"]
     traces = [d["trace"] for d in everyone if d.get("trace")]
     if len(traces) == 1:

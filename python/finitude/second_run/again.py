@@ -13,15 +13,35 @@ import sys
 import threading
 import time
 
-from ..base import family, pages
-from ..findings import capsule_alarm
+from ..base import family, pages, plain_json
+from ..findings import capsule_alarm, merge
 from ..program import ranks
 from .apart import Apart, scratch_outside
 
 ORDER = "order.json"   # in the directory of a rank: what a second run of it is to explain
+RERUNS = ("persistent", "transient", "order-dependent", "not-run")  # docs/format/report.md
 ELSEWHERE = "the run has ranks on other machines, which this one cannot start again; with --level trace every step is recorded"
 _POLL = 0.1
 _PR_SET_PDEATHSIG = 1
+
+
+def _order(read):
+    """An order as a process of the run left it, as far as it is read here; ValueError for what is none."""
+    if not isinstance(read, dict) or type(read.get("step")) is not int or not all(
+            read.get(key) is None or isinstance(read[key], str) for key in ("capsule", "capsule_told")):
+        raise ValueError("no order")
+    return read
+
+
+def _result(read):
+    """Likewise what the second run found."""
+    findings = read.get("findings") if isinstance(read, dict) else None
+    if not isinstance(findings, dict) or not all(isinstance(read.get(key), str) for key in ("rerun", "text")) or type(read.get("step")) is not int or \
+            type(read.get("verified")) is not bool or not (read.get("no_capsule") is None or isinstance(read["no_capsule"], str)):
+        raise ValueError("no result")
+    if findings.get("births") and not {"births", "cause", "fix", "path"} <= set(findings) or read["rerun"] not in RERUNS:
+        raise ValueError("no findings")
+    return read
 
 
 class _Wanted:
@@ -40,18 +60,19 @@ class _Wanted:
     def take_over(self, files, redact):
         """True if the second run came to that step. files: what has to be said of those that it wrote."""
         try:
-            with open(self.result, encoding="utf-8") as f:
-                found = json.load(f)
+            found = _result(plain_json.read(self.result))
         except (OSError, ValueError):
             return False
-        if found["findings"].get("births"):
-            self.alarm.update({key: found["findings"][key] for key in ("births", "cause", "fix", "path")})
+        told = {key: found["findings"][key] for key in ("births", "cause", "fix", "path")} if found["findings"].get("births") else {}
+        if not merge.is_alarm({**self.alarm, **told, "step": found["step"]}):
+            return False
+        self.alarm.update(told)
         self.alarm.update(step=found["step"], rerun=found["rerun"], rerun_by="restart", rerun_verified=found["verified"],
                           rerun_text="; ".join(t for t in (found["text"], files) if t))
-        if found["capsule"] and os.path.isfile(os.path.join(self.order["capsule"], "capsule.json")):
+        if found.get("capsule") and self.order.get("capsule") and os.path.isfile(os.path.join(self.order["capsule"], "capsule.json")):
             self.alarm["capsule"] = self.order["capsule_told"]
             capsule_alarm.complete(self.alarm, redact)
-        elif found["no_capsule"]:
+        elif found.get("no_capsule"):
             self.member.document["watched"].setdefault("not_watched", []).append(found["no_capsule"])
         text = pages.as_json(self.member.document)
         pages.write(os.path.join(self.member.directory, "report.json"), text.encode())
@@ -65,8 +86,7 @@ def _orders(members, directory):
         if member.rank is None or not member.document:
             continue
         try:
-            with open(os.path.join(member.directory, ORDER), encoding="utf-8") as f:
-                one = _Wanted(member, json.load(f), directory)
+            one = _Wanted(member, _order(plain_json.read(os.path.join(member.directory, ORDER))), directory)
         except (OSError, ValueError):
             continue
         if one.alarm is not None:
@@ -190,9 +210,8 @@ def order_for_me(home):
     """In the second run: what this process is to explain, or None."""
     rank, size = ranks.world()
     try:
-        with open(os.path.join(home.orders, f"rank-{rank}.json"), encoding="utf-8") as f:
-            order = json.load(f)
-            return order if order["ranks"] == size else None
+        order = plain_json.read(os.path.join(home.orders, f"rank-{rank}.json"))
+        return order if order["ranks"] == size else None
     except (OSError, ValueError):
         return None
 

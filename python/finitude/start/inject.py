@@ -323,8 +323,12 @@ class Injection:
         scaler.scale = put
 
     def _set_generators(self, name):
-        if name is not None:
-            _native.Generators.from_bytes(self.held.bytes(name)).restore()
+        try:
+            states = self.held.generators(name)
+        except Misfit as e:
+            self.write("refused", str(e))
+        if states is not None:
+            states.restore()
 
     # -- the verdict ----------------------------------------------------------------------------
 

@@ -4,6 +4,8 @@ import json
 import os
 import sys
 
+from ..base import plain_json
+
 EXIT_USAGE, EXIT_INPUT = 2, 3
 MAX_BYTES = 1 << 30
 
@@ -75,6 +77,8 @@ def _tell_of_members(directory):
     if os.path.exists(os.path.join(directory, "report.json")) or not (found := merge.members(directory)):
         return None
     codes = [report([member.directory]) for member in found if member.document or _killed_run(member.directory)]
+    if not codes:
+        sys.stderr.write(f"finitude: {directory}: none of its {len(found)} processes left a report that can be read\n")
     return max(codes, default=EXIT_INPUT)
 
 
@@ -164,7 +168,7 @@ def dump(rest):
     if len(rest) != 1 or rest[0].startswith("-"):
         sys.stderr.write("usage: finitude dump FILE|RUN|CAPSULE\n")
         return EXIT_USAGE
-    from . import pack
+    from ..capsules import pack
 
     try:
         with pack.unpacked(rest) as ((path,), told):
@@ -178,7 +182,7 @@ def _dump(path, told):
     if os.path.isfile(os.path.join(path, "capsule.json")) and not os.path.exists(os.path.join(path, "report.json")):
         import torch  # noqa: F401  the engine's libraries
 
-        from . import _native
+        from .. import _native
 
         lines, why = _native.capsule_ops(path)
         sys.stdout.write(lines)
@@ -317,8 +321,7 @@ def list(rest):
     for name in names:
         path = os.path.join(directory, name, "report.json")
         try:
-            with open(path, encoding="utf-8") as f:
-                document = json.loads(f.read(MAX_BYTES))
+            document = plain_json.read(path, MAX_BYTES)
             watched = document["watched"]
             line = f"{name}  {document['outcome']:9} {watched['steps']:>7} steps  {document.get('reason', '')}"
         except (OSError, ValueError, KeyError, TypeError):

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-from ..base.plain_json import safe
+from ..base.plain_json import read, safe
 from ..capsules import pack
 from ..capsules.start_check import is_sound
 
@@ -65,8 +65,7 @@ def _parse(rest):
 def _about(folder):
     """capsule.json, or (None, why not). Its files are read, and checked, where they are used."""
     try:
-        with open(os.path.join(folder, pack.ABOUT), "rb") as f:
-            about = json.loads(f.read(pack.MOST_ABOUT).decode("utf-8"))
+        about = read(os.path.join(folder, pack.ABOUT), pack.MOST_ABOUT)
         sound = about.get("start") is None or is_sound(about["start"])
         if about["kind"] != "finitude capsule" or about["schema"] != 1 or type(about["step"]) is not int or not sound:
             raise ValueError
