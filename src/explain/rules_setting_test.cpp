@@ -241,6 +241,23 @@ TEST(MemoryCorruption, OverwrittenBetweenForwardAndBackward) {
   }
 }
 
+// As above, where what wrote it is no operator: a birth of memory, which backward came upon.
+TEST(MemoryCorruption, SharedMemoryWrittenByOtherCode) {
+  for (const bool read_finite : {true, false}) {
+    B b;
+    const auto staged = b.tensor({2, 3});
+    const auto forward = b.op("aten::mul", {{"self", read_finite ? staged : B::holding(staged, {kNaN, 3})}}, {b.tensor({4, 9})});
+    b.begin_node("MulBackward0", forward);
+    const auto reader = b.op("aten::mul", {{"other", B::holding(staged, {kNaN, 3})}}, {b.tensor({kNaN, 1})});
+    auto& birth = b.born(reader);
+    birth.kind = "memory", birth.op = birth.node = birth.forward = record::kNone, birth.storage = staged.storage;
+    birth.first_reader = reader;
+    const Finding found = b.explained();
+    EXPECT_EQ(found.cause_class, "memory-corruption");
+    EXPECT_EQ(found.text.find("was finite when aten::mul at model.py:1 read it") != std::string::npos, read_finite) << found.text;
+  }
+}
+
 TEST(MemoryCorruption, AnOpThatDoesNotRepeat) {
   B b;
   b.born(b.op("aten::mm", {{"self", b.tensor({1})}}, {b.tensor({kNaN})}));

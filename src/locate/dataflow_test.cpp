@@ -247,6 +247,35 @@ TEST(Dataflow, AKernelThatReadsBackWhatItWroteItself) {
   }
 }
 
+// Memory that NumPy shares with a tensor: forward read it finite, backward finds it bad, and no op wrote it. What forward itself
+// read bad in the end was in the batch; bytes that forward did not read may have been bad all along.
+TEST(Dataflow, WhatForwardFoundFiniteCameIntoMemoryAfterIt) {
+  enum class Between { kNothing, kBadRead, kOtherPart };
+  for (const Between between : {Between::kNothing, Between::kBadRead, Between::kOtherPart}) {
+    TraceBuilder b;
+    const Tensor x = b.storage(Origin::kUnknown, {8}), y = b.storage(), grad = b.storage();
+    const Tensor read = between == Between::kOtherPart ? x.part(0, 4) : x;
+    const OpId forward = b.op("aten::mul").in(read).out(y).end();
+    if (between == Between::kBadRead) b.op("aten::sum").in(x, kNanValue).out(b.storage(), kNanValue);
+    OpId reader;
+    {
+      auto node = b.node("MulBackward0");
+      node.forward(forward);
+      reader = b.op("aten::mul").in(y, kClean, "self").in(x, kNanValue, "other").out(grad, kNanValue).end();
+    }
+    b.sink("gradient", grad, kNanValue);
+    const Located found = locate(b.trace);
+    ASSERT_FALSE(found.births.empty());
+    const Birth& birth = found.births.front();
+    EXPECT_EQ(birth.kind, between == Between::kNothing ? "memory" : "data");
+    EXPECT_EQ(birth.storage, x.storage);
+    if (between == Between::kNothing) {
+      EXPECT_EQ(birth.first_reader, reader);
+      EXPECT_EQ(found.births.size(), 1u);
+    }
+  }
+}
+
 TEST(Dataflow, AValueThatAppearsWithoutAWriteIsAMemoryBirth) {
   TraceBuilder b;
   const Tensor x = b.storage(), y = b.storage(), z = b.storage();

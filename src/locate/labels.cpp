@@ -5,6 +5,7 @@
 #include "locate/intent.h"
 #include "locate/op_kinds.h"
 #include "locate/search.h"
+#include "locate/seen.h"
 #include "locate/state.h"
 #include "locate/writes.h"
 
@@ -28,6 +29,7 @@ class Sweep {
       : trace_(trace),
         contents_(trace.storages.size()),
         storages_(trace.storages.size()),
+        seen_(trace.storages.size()),
         has_children_(trace.ops.size()) {}
 
   Flow run() &&;
@@ -63,6 +65,7 @@ class Sweep {
   const record::Trace& trace_;
   Contents contents_;
   std::vector<StorageState> storages_;
+  SeenFinite seen_;
   std::vector<bool> has_children_;
   Flow flow_;
   std::uint32_t now_ = 0;
@@ -152,7 +155,8 @@ void Sweep::explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, 
   StorageState& s = storages_[use.storage];
   const Found found = contents_.read(use, kinds, input, out);
   bool explained = (found.kinds & kinds) != 0 && ((kinds & kNan) == 0 || (found.kinds & kNan) != 0);
-  if (found.unwritten && (!explained || (s.before_kinds & kinds) != 0)) {
+  const bool came_later = reader != kNone && trace_.ops[reader].phase == Phase::kBackward && seen_.covers(use);
+  if (found.unwritten && !came_later && (!explained || (s.before_kinds & kinds) != 0)) {
     const LayerId layer = origin_layer(use, reader);
     out->push_back({layer, input, kinds, labels_of(contents_.layers[layer], kinds), false});
     explained = true;
@@ -206,7 +210,9 @@ void Sweep::start(OpId id) {
   for (std::uint32_t i = 0; i < op.inputs.size(); ++i) {
     const TensorUse& use = op.inputs[i];
     const Kinds kinds = kinds_of(use.health);
-    if (kinds == 0 || !known(use) || is_overwritten(op, use)) continue;
+    if (!known(use) || is_overwritten(op, use)) continue;
+    if (op.phase != Phase::kBackward) seen_.note(use);
+    if (kinds == 0) continue;
     if (trace_.storages[use.storage].origin == Origin::kConstant) from_host |= kinds;
     explain_use(use, kinds, i, id, &reads);
   }

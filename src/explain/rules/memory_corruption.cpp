@@ -24,7 +24,12 @@ bool overwritten_after(const Scene& s, record::OpId seen, record::OpId writer) {
 struct Changed {
   const record::TensorUse* use = nullptr;
   record::OpId written_by = record::kNone;
+  record::OpId seen_by = record::kNone;
 };
+
+bool covers(const record::TensorUse& seen, const record::TensorUse& now) {
+  return seen.storage == now.storage && seen.storage != record::kNone && seen.dense && seen.begin <= now.begin && now.end <= seen.end;
+}
 
 Changed changed_since_forward(const Scene& s) {
   if (!s.backward || !s.op || s.forward_bad()) return {};
@@ -41,10 +46,35 @@ Changed changed_since_forward(const Scene& s) {
           if (same_span(then, now) && then.health.ok() && then.health.numel > 0)
             if (const record::OpId writer = producer(s.trace, s.birth.op, now);
                 overwritten_after(s, id, writer))
-              return {&now, writer};
+              return {&now, writer, id};
     }
   }
   return {};
+}
+
+// As above, for what no operator wrote: the last of forward that read it, and found it finite.
+Changed changed_unseen(const Scene& s) {
+  if (s.op || s.birth.kind != "memory" || s.birth.first_reader >= s.trace.ops.size()) return {};
+  const record::Op& reader = s.trace.ops[s.birth.first_reader];
+  if (reader.phase != record::Phase::kBackward) return {};
+  for (const auto& now : reader.inputs) {
+    if (now.health.ok() || now.storage != s.birth.storage) continue;
+    for (record::OpId id = s.birth.first_reader; id-- > 0;) {
+      const record::Op& before = s.trace.ops[id];
+      if (before.phase == record::Phase::kBackward || before.allocates || before.is_node || before.is_view) continue;
+      for (const auto* uses : {&before.inputs, &before.outputs})
+        for (const auto& then : *uses)
+          if (covers(then, now) && then.health.ok() && then.health.numel > 0) return {&now, record::kNone, id};
+    }
+  }
+  return {};
+}
+
+std::string line_of(const record::Trace& trace, record::OpId id) {
+  const std::uint32_t stack = trace.ops[id].stack;
+  if (stack >= trace.stacks.size() || trace.stacks[stack].frames.empty()) return {};
+  const record::Frame& frame = trace.stacks[stack].frames.front();
+  return " at " + frame.file.substr(frame.file.rfind('/') + 1) + ":" + std::to_string(frame.line);
 }
 
 class MemoryCorruption : public Rule {
@@ -60,6 +90,16 @@ class MemoryCorruption : public Rule {
       Finding result = finding(
           s, "memory-corruption", kScoreSetting + 60, text,
           "save a copy for backward (save_for_backward, clone), or record the stream that still uses it");
+      conclude(result, true);
+      return result;
+    }
+    if (const Changed changed = changed_unseen(s); changed.use) {
+      Finding result = finding(
+          s, "memory-corruption", kScoreOrigin - 40,
+          "a tensor that backward needs was finite when " + s.trace.ops[changed.seen_by].name + line_of(s.trace, changed.seen_by) +
+              " read it, and is not in backward; no operator wrote it in between: NumPy, another thread or an extension "
+              "did, in memory that the tensor shares",
+          "give the tensor memory of its own (torch.tensor or clone instead of from_numpy), or write there only after backward");
       conclude(result, true);
       return result;
     }
