@@ -30,7 +30,7 @@ std::optional<capture::Tape>& linked() {
 }
 
 // put_statistics_in_hand
-std::string& statistics() {
+std::string& statistics_in_hand() {
   static auto* const bytes = new std::string();
   return *bytes;
 }
@@ -106,14 +106,14 @@ py::tuple replay_command(const std::vector<std::string>& words) {
 }  // namespace
 
 void put_statistics_in_hand(const record::Trace& trace) {
-  statistics().clear();
-  if (linked() || observe::TapeRecorder::get().has_any()) statistics() = capture::write_statistics(trace, false);
+  statistics_in_hand().clear();
+  if (linked() || observe::TapeRecorder::get().has_any()) statistics_in_hand() = capture::write_statistics(trace, false);
 }
 
 capture::Tape take_tape() {
   std::optional<capture::Tape> found = std::exchange(linked(), std::nullopt);
   capture::Tape tape = found ? *std::move(found) : capture::link(observe::TapeRecorder::get().take());
-  tape.statistics = std::exchange(statistics(), {});
+  tape.statistics = std::exchange(statistics_in_hand(), {});
   return tape;
 }
 
@@ -155,7 +155,7 @@ void define_tape(py::module_& m) {
       "tape_start",
       [](std::size_t max_bytes) {
         linked().reset();
-        statistics().clear();
+        statistics_in_hand().clear();
         if (TapeRecorder::get().on()) tape_level_rests();
         TapeRecorder::get().start(max_bytes, &places());
       },
@@ -165,7 +165,7 @@ void define_tape(py::module_& m) {
     TapeRecorder::get().stop();
     TapeRecorder::get().clear();
     linked().reset();
-    statistics().clear();
+    statistics_in_hand().clear();
     put_template_down();
   });
   m.def("tape_on", [] { return TapeRecorder::get().on(); });
