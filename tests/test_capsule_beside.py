@@ -176,7 +176,7 @@ def test_files_of_a_capsule_are_none_that_a_second_run_writes_twice(tmp_path):
 
 
 def test_what_a_killed_process_was_writing_is_no_capsule_of_the_report(tmp_path):
-    from finitude.findings.findings import merge
+    from finitude.findings import merge
 
     there = tmp_path / "step-000002"
     there.mkdir()

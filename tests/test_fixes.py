@@ -6,7 +6,7 @@ import pytest
 import torch  # noqa: F401  its libraries
 
 import helpers
-from finitude.findings.findings import mend
+from finitude.findings import mend
 
 # Three steps; at the last one `bad` is written into the batch. The model's line is what a test is about.
 SCRIPT = """

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from finitude.findings.findings import growth
+from finitude.findings import growth
 from helpers import run
 
 

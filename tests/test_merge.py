@@ -6,7 +6,7 @@ import pathlib
 
 import jsonschema
 import pytest
-from finitude.findings.findings import merge
+from finitude.findings import merge
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCHEMA = jsonschema.Draft202012Validator(json.loads((ROOT / "docs" / "report.schema.json").read_text()))
