@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -152,6 +153,38 @@ import resource
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 """
+
+
+SLOW = """
+import signal, threading, time
+from finitude import capsule
+capsule.PLAYER = PLAYER  # takes its time, so that the first capsule is not finished as the second comes
+def interrupt():
+    while sum("-------" in line for line in open("began")) < 1:
+        time.sleep(0.05)
+    time.sleep(1)
+    signal.raise_signal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt, daemon=True).start()
+"""
+
+
+def test_ctrl_c_ends_the_wait_for_room(tmp_path):
+    """The second capsule waits for the memory that the first one holds; whoever presses Ctrl-C then gets the prompt back."""
+    player = tmp_path / "player.sh"
+    player.write_text("#!/bin/sh\nexec sleep 60\n")
+    player.chmod(0o755)
+    (tmp_path / "began").write_text("")
+    text = SLOW.replace("PLAYER)", repr(str(player)) + ")").replace("= PLAYER", "= " + repr(str(player)))
+    body = script(bad=(3,), gradients=(5,), at_once="open('began', 'a').write('-------\\n')").replace("import glob, os, random, signal, sys, time\n",
+                                                                                                   "import glob, os, random, signal, sys, time\n" + text)
+    # Together the two are more than a MB, each alone is less.
+    body = body.replace("data = [", "held = torch.rand(170_000)\ndata = [").replace("* model(x)).mean()", "* model(x)).mean() + (held * 0).sum()")
+    began = time.monotonic()
+    got = run(tmp_path, body, "--capsule-max", "1", limit=50)
+    assert time.monotonic() - began < 40 and "KeyboardInterrupt" in got.err, got.told()
+    first, second = got.alarms
+    assert second["step"] == 5 and second["capsule"] is None and second["births"], second
+    assert any("step 5: KeyboardInterrupt while it waited for those before" in text for text in got.watched["not_watched"]), got.told()
 
 
 def test_a_failure_is_told_once_and_training_goes_on(tmp_path):

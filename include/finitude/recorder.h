@@ -85,7 +85,9 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 // One per program is the usual, or one per thread that trains: its functions belong to that thread. At most one of a process
 // explains a step at a time; a step that goes bad meanwhile is stopped all the same, and not explained. None of its functions
 // throws: after a failure of its own it says so once and does nothing but what the loop would do without it (is_on()). What
-// the closures and optimizers throw passes through. On or off, healthy training is bit-identical.
+// the closures and optimizers throw passes through. On or off, healthy training is bit-identical. Where training goes on after a bad
+// step (kSkip, kWarn) its capsule is written, read back and replayed beside it, by a thread of its own: step() waits until its bytes are
+// copied, the report names it as capsule_pending until it is there, and the end of the program waits for it.
 class FINITUDE_API Recorder {
  public:
   explicit Recorder(RecorderOptions options = {});
@@ -134,7 +136,8 @@ class FINITUDE_API Recorder {
   // The same in words.
   std::string report_text() const;
 
-  // Writes report.json and report.html and says the closing line. Once; steps after it are not watched.
+  // Waits for capsules that are still being written, writes report.json and report.html and says the closing line. Once; steps after it
+  // are not watched.
   Status finish();
 
  private:

@@ -61,6 +61,7 @@ struct Alarm {
   Cause cause;
   Fix fix;
   std::string capsule;  // empty: none
+  bool capsule_pending = false;  // it is being written beside the program that the report is of
 };
 
 struct Report {

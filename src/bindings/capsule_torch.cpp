@@ -53,20 +53,30 @@ py::tuple capsule_write(const std::string& folder, const std::string& about_text
 }
 
 // The same beside the program: waits until the bytes of the step are copied. Why nothing is written, or "". What comes of it is
-// told by capsules_done.
+// told by capsules_done. Raises what a handler of a signal raises while it waits, as Ctrl-C does; then nothing is written.
 std::string capsule_write_beside(const std::string& folder, const std::string& about_text, std::uint64_t max_bytes, bool redact,
                                  std::uint64_t replay_below, const py::object& line_of, const py::list& start, const std::string& player,
                                  const std::string& runs, std::uint32_t keep) {
   std::vector<capture::NamedTensor> held = start_tensors(start);
   nlohmann::json about = about_of(about_text);
   const replay::LineText text = line_text(line_of);
-  const py::gil_scoped_release release;
-  try {
-    return replay::keep_tape_beside(take_tape(), {folder, player, runs, keep}, std::move(about), {max_bytes, redact}, replay_below, text,
-                                    std::move(held));
-  } catch (const std::exception& e) {
-    return e.what();
+  bool interrupted = false;
+  replay::Beside beside{folder, player, runs, keep, false, {}};
+  beside.interrupted = [&] {
+    const py::gil_scoped_acquire gil;
+    return interrupted = PyErr_CheckSignals() != 0;  // what its handler raised is kept for the end
+  };
+  std::string why;
+  {
+    const py::gil_scoped_release release;
+    try {
+      why = replay::keep_tape_beside(take_tape(), beside, std::move(about), {max_bytes, redact}, replay_below, text, std::move(held));
+    } catch (const std::exception& e) {
+      why = e.what();
+    }
   }
+  if (interrupted) throw py::error_already_set();
+  return why;
 }
 
 py::list capsules_done() {

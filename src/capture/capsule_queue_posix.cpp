@@ -6,11 +6,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -54,13 +56,19 @@ CapsuleQueue& CapsuleQueue::get() {
   return *queue;
 }
 
-void CapsuleQueue::add(CapsuleJob job, std::uint64_t most_bytes) {
+bool CapsuleQueue::add(CapsuleJob job, std::uint64_t most_bytes, const std::function<bool()>& interrupted) {
   const std::uint64_t bytes = job.draft.bytes();
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return held_bytes_ == 0 || held_bytes_ + bytes <= most_bytes; });
+  const auto has_room = [&] { return held_bytes_ == 0 || held_bytes_ + bytes <= most_bytes; };
+  while (interrupted && !changed_.wait_for(lock, std::chrono::milliseconds(100), has_room)) {
+    lock.unlock();
+    if (interrupted()) return false;
+    lock.lock();
+  }
+  changed_.wait(lock, has_room);
   waiting_.push_back(std::move(job));
   held_bytes_ += bytes;
-  if (working_) return;
+  if (working_) return true;
   given_up_ = false;
   working_ = true;
   try {
@@ -71,6 +79,7 @@ void CapsuleQueue::add(CapsuleJob job, std::uint64_t most_bytes) {
     waiting_.clear();
     throw;
   }
+  return true;
 }
 
 void CapsuleQueue::begin_thread() {
@@ -135,9 +144,14 @@ CapsuleDone CapsuleQueue::write(CapsuleJob job) noexcept {
   return done;
 }
 
-std::vector<CapsuleDone> CapsuleQueue::take_done() {
+std::vector<CapsuleDone> CapsuleQueue::take_done(const std::function<bool(const std::string&)>& mine) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return std::exchange(done_, {});
+  if (!mine) return std::exchange(done_, {});
+  std::vector<CapsuleDone> taken;
+  const auto others = std::stable_partition(done_.begin(), done_.end(), [&](const CapsuleDone& done) { return !mine(done.folder); });
+  std::move(others, done_.end(), std::back_inserter(taken));
+  done_.erase(others, done_.end());
+  return taken;
 }
 
 bool CapsuleQueue::wait(double seconds) {

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -34,10 +35,12 @@ class CapsuleQueue {
  public:
   static CapsuleQueue& get();
 
-  // Waits while those before it hold so much memory that with this one it would be more than most_bytes. Throws where no thread can be
-  // had; then nothing is under way.
-  void add(CapsuleJob job, std::uint64_t most_bytes);
-  std::vector<CapsuleDone> take_done();
+  // Waits while those before it hold so much memory that with this one it would be more than most_bytes. interrupted: asked ten times a
+  // second meanwhile, without a lock; true ends the wait, and this one is not written. False then. Throws where no thread can be had; then
+  // nothing is under way.
+  bool add(CapsuleJob job, std::uint64_t most_bytes, const std::function<bool()>& interrupted = {});
+  // What has come of those whose folder is one of these, since it was asked last; all of them without.
+  std::vector<CapsuleDone> take_done(const std::function<bool(const std::string& folder)>& mine = {});
   // At most so long. True: nothing is under way any more.
   bool wait(double seconds);
   // What is not finished is not to be: it ends soon, and nothing of it stays.

@@ -109,6 +109,32 @@ TEST_F(CapsuleQueues, HoldNoMoreMemoryThanTheyMay) {
   EXPECT_EQ(about(folder(3))["step"], 3);
 }
 
+TEST_F(CapsuleQueues, NobodyWaitsWhoIsInterrupted) {
+  std::atomic<bool> goes_on = false;
+  std::atomic<int> asked = 0;
+  CapsuleJob first = job(1, 3 << 20);
+  first.tried = [&](const std::string&) {
+    while (!goes_on) std::this_thread::sleep_for(1ms);
+    return std::string("identical");
+  };
+  EXPECT_TRUE(queue().add(std::move(first), 4 << 20, [] { return true; })) << "there is room: nobody is asked";
+  EXPECT_FALSE(queue().add(job(2, 3 << 20), 4 << 20, [&] { return ++asked == 2; }));
+  EXPECT_EQ(asked, 2);
+  std::thread later([&] {
+    std::this_thread::sleep_for(150ms);
+    goes_on = true;
+  });
+  EXPECT_TRUE(queue().add(job(3, 3 << 20), 4 << 20, [] { return false; }));
+  later.join();
+  ASSERT_TRUE(queue().wait(60));
+  EXPECT_TRUE(fs::exists(folder(3)));
+  EXPECT_FALSE(fs::exists(folder(2)));
+  const auto of_third = queue().take_done([&](const std::string& one) { return one == folder(3); });
+  ASSERT_EQ(of_third.size(), 1u);
+  EXPECT_EQ(of_third[0].folder, folder(3));
+  EXPECT_EQ(queue().take_done().size(), 1u) << "that of the first is left for whoever asks for all";
+}
+
 TEST_F(CapsuleQueues, LeaveNothingOfWhatIsGivenUp) {
   CapsuleJob first = job(1);
   first.tried = [&](const std::string&) {

@@ -37,6 +37,14 @@ void Document::add_alarm(json alarm) {
   else ++alarms_left_out_;
 }
 
+void Document::settle_capsule(const std::string& folder, const std::string& why_not) {
+  for (json& alarm : alarms_) {
+    if (!alarm.contains("capsule_pending") || alarm["capsule"] != folder) continue;
+    alarm.erase("capsule_pending");
+    if (!why_not.empty()) alarm["capsule"] = nullptr;
+  }
+}
+
 void Document::add_advisory(const std::string& kind, std::uint64_t step, const std::string& text) {
   constexpr std::ptrdiff_t kOfAKind = 20;
   if (std::count_if(advisories_.begin(), advisories_.end(), [&](const json& a) { return a["kind"] == kind; }) >= kOfAKind) return;

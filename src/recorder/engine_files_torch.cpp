@@ -1,8 +1,12 @@
 // What the recorder leaves on disk: capsules as they come, the report after every alarm and at the end.
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "capture/capsule_folder_posix.h"
+#include "capture/capsule_queue_posix.h"
 #include "recorder/engine_torch.h"
 #include "show/show.h"
 
@@ -11,6 +15,16 @@ namespace finitude::recorder {
 using nlohmann::json;
 
 namespace {
+
+constexpr std::chrono::seconds kQuiet{2};  // a small capsule takes less, with its replay
+
+std::string capsule_of(std::uint64_t step) { return "a capsule of step " + std::to_string(step) + ": "; }
+
+// A program that ends by exit() need not come to finish(): what is under way gets a minute then.
+void wait_at_exit() {
+  static const bool once = [] { return std::atexit([] { (void)capture::CapsuleQueue::get().wait(60); }) == 0; }();
+  (void)once;
+}
 
 std::string printed(const json& document) { return document.dump(1, ' ', false, json::error_handler_t::replace) + "\n"; }
 
@@ -29,19 +43,61 @@ void Engine::write_capsule(Watched& watched, json& alarm, SecondRun& run) {
   char name[64];
   std::snprintf(name, sizeof name, "step-%06llu", alarm["step"].get<unsigned long long>());
   const std::string optimizer = watched.ordinal() == 0 ? "" : "-optimizer-" + std::to_string(watched.ordinal());
-  const std::string path = free_name(folder_, name + optimizer);
-  const std::string why = run.keep(path, about_capsule(alarm, document_, options_.redact), options_.capsule_max_bytes, options_.redact);
+  std::string path = free_name(folder_, name + optimizer);
+  for (int i = 2; pending_.contains(path); ++i) path = free_name(folder_, name + optimizer + "-" + std::to_string(i));
+  const std::uint64_t step = alarm["step"].get<std::uint64_t>();
+  json about = about_capsule(alarm, document_, options_.redact);
+  const bool beside = options_.on_alarm == OnAlarm::kSkip || options_.on_alarm == OnAlarm::kWarn;  // training goes on meanwhile
+  const std::string why = beside ? run.keep_beside(path, std::move(about), options_) : run.keep(path, std::move(about), options_);
   if (!why.empty()) {
-    document_.not_watched("a capsule of step " + std::to_string(alarm["step"].get<std::uint64_t>()) + ": " + why);
+    document_.not_watched(capsule_of(step) + why);
     return;
   }
   alarm["capsule"] = path;
+  if (beside) {
+    wait_at_exit();
+    alarm["capsule_pending"] = true;
+    pending_[path] = step;
+    return;
+  }
   capture::keep_newest(folder_, options_.capsules, path);
   capture::remove_left_behind(options_.runs);
 }
 
+void Engine::settle_capsules() {
+  if (pending_.empty()) return;
+  const auto mine = [&](const std::string& folder) { return pending_.contains(folder); };
+  for (const capture::CapsuleDone& done : capture::CapsuleQueue::get().take_done(mine)) {
+    const std::uint64_t step = pending_[done.folder];
+    pending_.erase(done.folder);
+    document_.settle_capsule(done.folder, done.why_not);
+    if (done.why_not.empty()) continue;
+    document_.not_watched(capsule_of(step) + "its folder " + done.why_not);
+    say("finitude: step " + std::to_string(step) + " leaves no capsule: its folder " + done.why_not + "\n");
+  }
+}
+
+void Engine::finish_capsules() {
+  const auto began = std::chrono::steady_clock::now();
+  bool told = false;
+  for (settle_capsules(); !pending_.empty(); settle_capsules()) {
+    if (!capture::CapsuleQueue::get().wait(0.05)) {
+      if (told || std::chrono::steady_clock::now() - began < kQuiet) continue;
+      told = true;
+      say("finitude: finishing the capsule of step " + std::to_string(pending_.begin()->second) + "\n");
+      continue;
+    }
+    settle_capsules();
+    for (const auto& [folder, step] : std::exchange(pending_, {})) {  // of a process that was forked meanwhile: its parent writes them
+      document_.settle_capsule(folder, "");
+      (void)step;
+    }
+  }
+}
+
 Status Engine::write_reports() {
   Status status;
+  settle_capsules();
   if (!has_folder()) status = Status(no_folder_);
   if (folder_.empty() && options_.report.empty()) return status;
   const json document = document_.whole(counters_);
@@ -61,13 +117,21 @@ void Engine::tell_unwritten(const Status& status) {
   say("finitude: warning: " + status.why() + "\n");
 }
 
-std::string Engine::text() const { return show::terminal(document_.whole(counters_), {}); }
+json Engine::report() {
+  safely([&] { settle_capsules(); });
+  return document_.whole(counters_);
+}
+
+std::string Engine::text() {
+  safely([&] { settle_capsules(); });
+   return show::terminal(document_.whole(counters_), {}); }
 
 Status Engine::finish() {
   if (finished_) return {};
   finished_ = true;
   Status status;
   safely([&] {
+    finish_capsules();
     status = write_reports();
     tell_unwritten(status);
     std::error_code error;

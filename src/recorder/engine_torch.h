@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,8 +39,8 @@ class Engine {
   bool running_again() const noexcept { return again_ != nullptr; }
   bool is_on() const noexcept { return on_; }
   const std::string& folder() const noexcept { return folder_; }
-  nlohmann::json report() const { return document_.whole(counters_); }
-  std::string text() const;
+  nlohmann::json report();
+  std::string text();
   Status finish();
 
  protected:
@@ -64,6 +65,9 @@ class Engine {
   void explain(Watched& watched, nlohmann::json& alarm, const Closure& closure, const SearchState* before);
   bool has_folder();
   void write_capsule(Watched& watched, nlohmann::json& alarm, SecondRun& run);
+  // Capsules that are written beside the program: what has come of them; until there are none any more.
+  void settle_capsules();
+  void finish_capsules();
   Status write_reports();
   void tell_unwritten(const Status& status);  // once
   void say(const std::string& text) const noexcept;
@@ -79,6 +83,7 @@ class Engine {
   std::uint32_t next_ordinal_ = 0;
   std::vector<Loss> losses_;     // of the step that is open
   SecondRun* again_ = nullptr;   // while a closure runs a second time
+  std::map<std::string, std::uint64_t> pending_;  // folder of a capsule that is being written -> its step
   std::string folder_, no_folder_;  // the latter: why there is none
   bool on_, told_unwritten_ = false, finished_ = false;
   bool inside_ = false;          // a step is open

@@ -14,6 +14,7 @@
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 #include "recorder/places_torch.h"
+#include "recorder/player_posix.h"
 #include "replay/keep_tape_torch.h"
 #include "replay/lab_torch.h"
 #include "replay/step_lab_torch.h"
@@ -35,6 +36,8 @@ bool is_bad(const at::Tensor& tensor) {
   observe::TensorView v;
   return tensor.defined() && observe::view_of(*tensor.unsafeGetTensorImpl(), &v) && observe::quick(v).bad;
 }
+
+std::string line_of(const std::string& file, std::uint32_t number) { return show::source_line(file, static_cast<int>(number)); }
 
 bool holds_nan(const at::Tensor& tensor) {
   observe::TensorView v;
@@ -144,15 +147,24 @@ nlohmann::json SecondRun::analyse(const explain::StepHistory& history, double se
   return found;
 }
 
-std::string SecondRun::keep(const std::string& folder, nlohmann::json about, std::uint64_t max_bytes, bool redact) {
-  const auto line = [](const std::string& file, std::uint32_t number) {
-    return show::source_line(file, static_cast<int>(number));
-  };
+capture::Tape SecondRun::taken_tape() {
+  tape();
+  tape_->statistics = std::move(statistics_);
+  return *std::exchange(tape_, std::nullopt);
+}
+
+std::string SecondRun::keep(const std::string& folder, nlohmann::json about, const RecorderOptions& options) {
   try {
-    tape();
-    tape_->statistics = std::move(statistics_);
-    return replay::keep_tape(*std::exchange(tape_, std::nullopt), folder, std::move(about), {max_bytes, redact}, kReplayBelow, line)
-        .why_not;
+    return replay::keep_tape(taken_tape(), folder, std::move(about), {options.capsule_max_bytes, options.redact}, kReplayBelow, line_of).why_not;
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+std::string SecondRun::keep_beside(const std::string& folder, nlohmann::json about, const RecorderOptions& options) {
+  try {
+    return replay::keep_tape_beside(taken_tape(), {folder, player(), options.runs, options.capsules, true, {}}, std::move(about),
+                                    {options.capsule_max_bytes, options.redact}, kReplayBelow, line_of, {});
   } catch (const std::exception& e) {
     return e.what();
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "capture/tape.h"
+#include "finitude/recorder.h"
 #include "recorder/losses_torch.h"
 #include "recorder/search_torch.h"
 
@@ -37,12 +38,15 @@ class SecondRun {
   // {births, cause, fix, path} of what was traced. seconds: the most that trying the fix on what was taped may take.
   nlohmann::json analyse(const explain::StepHistory& history, double seconds);
   // What was taped, as a capsule. Why not, or empty.
-  std::string keep(const std::string& folder, nlohmann::json about, std::uint64_t max_bytes, bool redact);
+  std::string keep(const std::string& folder, nlohmann::json about, const RecorderOptions& options);
+  // The same by capture::CapsuleQueue, which tells what came of it: replay::keep_tape_beside.
+  std::string keep_beside(const std::string& folder, nlohmann::json about, const RecorderOptions& options);
 
   void put_back() noexcept;
 
  private:
   const capture::Tape& tape();
+  capture::Tape taken_tape();
   void add_sink(const std::string& kind, const std::string& name, const at::Tensor& tensor);
 
   Watched& watched_;

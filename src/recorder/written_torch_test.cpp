@@ -1,5 +1,8 @@
 // What the recorder leaves on disk, and who reads it again.
 #include <torch/optim/adam.h>
+#include <unistd.h>
+
+#include <fstream>
 
 #include "finitude/capsule.h"
 #include "finitude/recorder.h"
@@ -8,6 +11,18 @@
 
 namespace finitude {
 namespace {
+
+// As AlwaysBad, but its loss is finite: of each kind a step is run again where training goes on.
+struct BadGradient {
+  at::Tensor w = at::ones({3}).requires_grad_();
+  torch::optim::SGD sgd{std::vector<at::Tensor>{w}, torch::optim::SGDOptions(0.1)};
+  at::Tensor operator()() {
+    sgd.zero_grad();
+    at::Tensor loss = at::sqrt((w * 0).sum());
+    loss.backward();
+    return loss;
+  }
+};
 
 TEST_F(RecorderTest, ACapsuleIsReadAndReplaysIdentically) {
   Net net;
@@ -31,6 +46,7 @@ TEST_F(RecorderTest, ACapsuleIsReadAndReplaysIdentically) {
   ASSERT_TRUE(again.ok()) << again.why();
   EXPECT_EQ(again->verdict, Replay::Verdict::kIdentical) << again->text;
   EXPECT_EQ(again->outcomes.size(), capsule->outcomes.size());
+  EXPECT_TRUE(std::filesystem::exists(path + "/statistics.bin"));
   EXPECT_GT(again->outcomes.size(), net.parameters().size());
   EXPECT_TRUE(std::filesystem::exists(recorder.folder() + "/report.json"));
   EXPECT_TRUE(std::filesystem::exists(recorder.folder() + "/report.html"));
@@ -47,6 +63,76 @@ TEST_F(RecorderTest, ARedactedCapsuleHoldsNoValuesAndSaysSo) {
   ASSERT_TRUE(capsule.ok()) << capsule.why();
   EXPECT_TRUE(capsule->redacted);
   EXPECT_FALSE(replay_capsule(alarm_of(recorder).capsule).ok());
+}
+
+TEST_F(RecorderTest, WhereTrainingGoesOnACapsuleIsWrittenBesideIt) {
+  RecorderOptions skips = options();
+  skips.on_alarm = OnAlarm::kSkip;
+  std::string path, folder;
+  {
+    Net net;
+    torch::optim::Adam adam(net.parameters(), torch::optim::AdamOptions(1e-2));
+    Recorder recorder(skips);
+    recorder.watch(adam, net);
+    training(net, [&](int, const auto& closure) { return recorder.step(adam, closure).status.ok(); });
+    ASSERT_TRUE(recorder.finish().ok());
+    path = alarm_of(recorder).capsule;
+    folder = recorder.folder();
+    EXPECT_EQ(recorder.report_json().find("capsule_pending"), std::string::npos);
+  }
+  ASSERT_FALSE(path.empty());
+  const Result<Capsule> capsule = read_capsule(path);
+  ASSERT_TRUE(capsule.ok()) << capsule.why();
+  EXPECT_EQ(capsule->replay, "identical") << "by finitude-replay, or before it was written";
+  EXPECT_TRUE(std::filesystem::exists(path + "/statistics.bin"));
+  const Result<Replay> again = replay_capsule(path);
+  ASSERT_TRUE(again.ok()) << again.why();
+  EXPECT_EQ(again->verdict, Replay::Verdict::kIdentical) << again->text;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    EXPECT_EQ(entry.path().string().find(".partial-"), std::string::npos) << entry.path();
+}
+
+TEST_F(RecorderTest, WhatBecameOfOneThatCouldNotBeWrittenIsTold) {
+  RecorderOptions skips = options();
+  skips.on_alarm = OnAlarm::kSkip;
+  std::string said;
+  skips.say = [&](std::string_view text) { said += text; };
+  Recorder recorder(skips);
+  AlwaysBad first;
+  (void)recorder.step(first.sgd, std::ref(first));
+  recorder.forget(first.sgd);
+  const std::string folder = recorder.folder();
+  while (alarm_of(recorder).capsule_pending) usleep(1000);
+  std::filesystem::remove_all(folder);
+  std::ofstream(folder) << "no folder any more";
+  BadGradient second;
+  EXPECT_TRUE(recorder.step(second.sgd, std::ref(second)).status.ok());
+  (void)recorder.finish();
+  const Result<Report> report = recorder.report();
+  ASSERT_TRUE(report.ok()) << report.why();
+  ASSERT_EQ(report->alarms.size(), 2u);
+  EXPECT_FALSE(report->alarms[0].capsule.empty());
+  EXPECT_TRUE(report->alarms[1].capsule.empty());
+  EXPECT_NE(said.find("leaves no capsule: its folder "), std::string::npos) << said;
+  EXPECT_NE(recorder.report_json().find("a capsule of step 0: its folder "), std::string::npos);
+}
+
+TEST_F(RecorderTest, SeveralAtOnceAndOnlySoManyStay) {
+  RecorderOptions skips = options();
+  skips.on_alarm = OnAlarm::kSkip;
+  skips.capsules = 1;
+  Recorder recorder(skips), other(skips);
+  AlwaysBad loss, loss_of_other;
+  BadGradient gradient;
+  (void)recorder.step(loss.sgd, std::ref(loss));
+  (void)other.step(loss_of_other.sgd, std::ref(loss_of_other));
+  (void)recorder.step(gradient.sgd, std::ref(gradient));
+  ASSERT_TRUE(recorder.finish().ok());
+  ASSERT_TRUE(other.finish().ok());
+  EXPECT_TRUE(read_capsule(alarm_of(other).capsule).ok());
+  std::size_t folders = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(recorder.folder())) folders += entry.is_directory();
+  EXPECT_EQ(folders, 1u);
 }
 
 TEST_F(RecorderTest, NothingIsWrittenWhereNothingIsAskedFor) {

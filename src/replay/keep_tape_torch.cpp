@@ -55,7 +55,7 @@ std::string keep_tape_beside(capture::Tape tape, const Beside& beside, nlohmann:
     capture::CapsuleJob job;
     // Another process would need a context of its own on the device, in memory that the program may be about to ask for.
     // Nor can it replay what was redacted.
-    const bool at_once = tries && (tape.devices.size() > 1 || options.redact);
+    const bool at_once = tries && (tape.devices.size() > 1 || options.redact || (beside.replay_here && beside.player.empty()));
     if (at_once) about["replay"] = job.replayed = outcome_of(play(tape, {}));
     why_not = told_of_folder(capture::draft_capsule(std::move(tape), std::move(about), options, std::move(start), &job.draft).why());
     if (!why_not.empty()) return why_not;
@@ -69,7 +69,7 @@ std::string keep_tape_beside(capture::Tape tape, const Beside& beside, nlohmann:
         return replayed_apart(player, written, over);
       };
     }
-    queue.add(std::move(job), options.max_bytes);
+    if (!queue.add(std::move(job), options.max_bytes, beside.interrupted)) why_not = "the program was interrupted while it waited for those before";
   } catch (const std::exception& e) {
     why_not = e.what();
   }

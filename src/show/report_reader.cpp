@@ -52,6 +52,7 @@ Alarm show::alarm_of(const Json& json) {
   const Json& fix = show::at(json, "fix");
   alarm.fix = {show::text(fix, "text"), show::flag(fix, "verified"), show::text(fix, "file"), whole(fix, "line")};
   alarm.capsule = show::text(json, "capsule");
+  alarm.capsule_pending = show::flag(json, "capsule_pending");
   return alarm;
 }
 

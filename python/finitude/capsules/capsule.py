@@ -126,7 +126,15 @@ def write(session, alarm, folder=None, beside=False):
     what = folder, text, limit(session), bool(session.config.redact), REPLAY_BELOW, _source_of, held
     runs = os.path.dirname(session.report.planned_directory()) if session.target is None else ""
     if beside and session.config.on_alarm in GOES_ON:
-        why = _native.capsule_write_beside(*what, PLAYER if os.access(PLAYER, os.X_OK) else "", runs, session.config.capsules)
+        try:
+            why = _native.capsule_write_beside(*what, PLAYER if os.access(PLAYER, os.X_OK) else "", runs, session.config.capsules)
+        except BaseException as e:  # Ctrl-C, while those before this one fill the memory that there is for them: the alarm is told all the same
+            _tell(session, alarm, f"{type(e).__name__} while it waited for those before")
+            alarm["action"] = "stopped"
+            alarm.pop("optimizer_ordinal", None)
+            session.report.add_alarm(alarm)
+            session.teller.tell(alarm)
+            raise
         if not why:
             session.capsules[folder] = alarm
             alarm["capsule_pending"] = True
