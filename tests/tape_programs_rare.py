@@ -54,3 +54,38 @@ def _():
         return loss, {**results(model, optimizer), "bag": bag.weight, "lone": lone.weight}
 
     return step
+
+
+# torch's own functions in Python, made of aten's operators: a program without Python has none of them.
+@program("prims, by hand and by torch._refs")
+def _():
+    import torch._refs
+
+    prims = torch.ops.prims
+
+    class Squared(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return prims.mul(prims.convert_element_type(x, torch.float32), x)
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return torch._refs.mul(g, torch._refs.add(x, x))
+
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+    x, y = torch.randn(5, 4), torch.randint(0, 3, (5,))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step():
+        optimizer.zero_grad()
+        with torch.no_grad():
+            noise = prims.normal([5, 4], mean=0.0, std=0.1, dtype=torch.float32, device=torch.device("cpu"), requires_grad=False)
+            weights = torch._refs.softmax(torch._refs.where(x > 0, x, noise), -1)
+        loss = F.cross_entropy(Squared.apply(model(x * weights + noise)), y)
+        loss.backward()
+        optimizer.step()
+        return loss, results(model, optimizer)
+
+    return step

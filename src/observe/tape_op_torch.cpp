@@ -50,7 +50,8 @@ TapeOp tape_op(const at::RecordFunction& fn) {
   op.overload = name->overload_name;
   const auto handle = c10::Dispatcher::singleton().findSchema(*name);
   // set_ hands over other memory and computes nothing.
-  op.transparent = !handle || runs_composite(*handle) || op.name == "aten::set_";
+  // prims are Python functions of torch that call aten: a program without Python replays those.
+  op.transparent = !handle || runs_composite(*handle) || op.name == "aten::set_" || op.name.starts_with("prims::");
   return op;
 }
 
