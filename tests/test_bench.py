@@ -98,6 +98,33 @@ def test_the_pieces_are_not_more_than_the_step(measured):
     assert 0 < pieces.value < stats.median_of(result["cpu"]["metered"]).value
 
 
+def test_the_arm_of_tape_every_records_its_share(measured, tmp_path):
+    ratios = {arm: stats.pair_ratio(measured["compare-mlp-1"]["cpu"][arm], measured["compare-mlp-1"]["cpu"]["off"]).value
+              for arm in ("tape", "tape-every")}
+    assert all(0.5 < ratio < 10 for ratio in ratios.values()), ratios
+    code = """if True:
+        import pathlib, sys
+        from bench.overhead import arms, models, worker
+        job = models.Job("tiny", "adamw")
+        finitude = arms.Finitude(job, pathlib.Path(sys.argv[1]))
+        worker.warm_up(job, seconds=0)
+        arm, recorded = arms.TapeEvery(finitude, 10), []
+        arm.begin = lambda x, y: recorded.append(finitude.native.tape_on())
+        turns = worker.Turns({"tape-every": arm}, 0, 3, 0)
+        turns.plan(50e6)     # a stretch of the others would have few steps
+        worker.train(job, turns)
+        steps = len(recorded) // 3
+        assert arm.steps % 10 == 0 and steps == turns.warm + arm.steps, (steps, arm.steps)
+        for stretch in range(3):
+            timed = recorded[stretch * steps + turns.warm:(stretch + 1) * steps]
+            assert sum(timed) == arm.steps // 10, (turns.warm, recorded)
+        assert not finitude.native.tape_on()
+        finitude.off()
+        """
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, env={**environment(1), "PYTHONSAFEPATH": ""}, check=True,
+                   timeout=120)
+
+
 def test_the_gate_alone_keeps_nothing_for_a_rewind(tmp_path):
     code = """if True:
         import pathlib, sys

@@ -199,7 +199,7 @@ if rank == 1 and step == 3:
         opt.step()
         continue
     os.environ["SEEN"] = "1"
-""").replace("import torch.distributed as dist", "import torch.distributed as dist\nfrom finitude import together\ntogether.STRAY_S = 3.0", 1)
+""").replace("import torch.distributed as dist", "import torch.distributed as dist\nfrom finitude.second_run import together\ntogether.STRAY_S = 3.0", 1)
     began = time.monotonic()
     got = torchrun(tmp_path, text, "--on-alarm", "skip")
     assert got.code == 1 and time.monotonic() - began < 60, got.told()

@@ -49,8 +49,8 @@ class Finitude:
         """After some steps that took them: does the recorder go on with it, by its rule for what they may cost?"""
         self.refused = self.native.jump_refused()
 
-    def on(self, undo_mb=0, gate_only=False, trace=False, tape=False, copies=False):
-        """copies: those for the jump are taken whatever was decided about them."""
+    def on(self, undo_mb=0, gate_only=False, trace=False, tape=False, tape_every=0, copies=False):
+        """tape_every: one step in so many is recorded, 0 for each. copies: those for the jump are taken whatever was decided about them."""
         from finitude.second_run import rewind
 
         self.install.install()
@@ -64,7 +64,7 @@ class Finitude:
             self.native.set_trace_level(True)
             self.native.trace_start()
         if tape:
-            self.native.set_tape_level(2 << 30)
+            self.native.set_tape_level(2 << 30, tape_every)
             self.native.tape_window_begins()
         if hasattr(self.native, "time_piece"):
             self.native.time_piece("frames", None, 2)  # installing made the table of code objects anew
@@ -104,6 +104,9 @@ class Arm:
 
     begin = check_loss = check_gradients = end = None  # with the batch, with the loss, after backward, after the step
     steps = None                                       # steps in a stretch; None: as many as the others
+
+    def planned(self, steps):
+        """How many steps the stretches of the others have."""
 
     def enter(self):
         """Before the steps of a stretch, those that only warm up included."""
@@ -153,6 +156,17 @@ class On(Arm):
 
     def leave(self):
         self.finitude.off()
+
+
+class TapeEvery(On):
+    """One step in `every` is recorded: a stretch has as many of both kinds as a run has."""
+
+    def __init__(self, finitude, every):
+        super().__init__(finitude, tape=True, tape_every=every)
+        self.every = every
+
+    def planned(self, steps):
+        self.steps = max(1, round(steps / self.every)) * self.every
 
 
 class Traced(On):

@@ -145,7 +145,7 @@ def _compare_rows(results, threads):
              ("isfinite-loop", "`isfinite(p.grad).all()` per parameter"), ("capture", "gradient check with capture (NaNCapture)"),
              ("forward-hooks", "forward-hook detector"), ("anomaly", "`set_detect_anomaly(True)`"),
              ("every-op", "TorchDispatchMode, every op"), ("underflow-overflow", "transformers DebugUnderflowOverflow"),
-             ("msprobe", "msprobe statistics L1 (not interleaved)"), ("tape", "finitude `--level tape`"), ("trace", "finitude `--level trace`"),
+             ("msprobe", "msprobe statistics L1 (not interleaved)"), ("tape", "finitude `--level tape`"), ("tape-every", "finitude `--tape-every 10`"), ("trace", "finitude `--level trace`"),
              ("armed", "finitude, an armed step"), ("control", "control (nothing)")]
     alone = {}
     for name, r in results.items():

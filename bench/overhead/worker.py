@@ -24,6 +24,7 @@ from bench.overhead import contenders, models  # noqa: E402
 
 STRETCH_NS = 30e6    # steps of one arm before another has its turn
 MOST_STEPS = 200
+TAPE_EVERY = 10              # steps, of which one is recorded; more of them cost less
 
 
 def train(job, turns):
@@ -109,6 +110,8 @@ class Turns:
     def plan(self, ns_per_step):
         """How many steps a stretch has, from what one takes."""
         self.steps = int(min(MOST_STEPS, max(1, STRETCH_NS // ns_per_step)))
+        for arm in self.arms.values():
+            arm.planned(self.steps)
         self.warm = 0 if ns_per_step > 100e6 else 1 if ns_per_step > 10e6 else 3
 
     def next(self):
@@ -217,7 +220,7 @@ def compare(spec, job, folder):
     warm_up(job, seconds=0)
     finitude.off()
     arms = {"off": arms_of.Off(), "control": arms_of.Off(), "on": arms_of.On(finitude),
-            "tape": arms_of.On(finitude, tape=True),
+            "tape": arms_of.On(finitude, tape=True), "tape-every": arms_of.TapeEvery(finitude, TAPE_EVERY),
             "trace": arms_of.Traced(finitude, trace=True), "armed": arms_of.Armed(finitude)}
     missing = {}
     for name, (_, make) in contenders.IN_PROCESS.items():
