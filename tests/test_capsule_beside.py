@@ -157,7 +157,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 
 SLOW = """
 import signal, threading, time
-from finitude import capsule
+from finitude.capsules import capsule
 capsule.PLAYER = PLAYER  # takes its time, so that the first capsule is not finished as the second comes
 def interrupt():
     while sum("-------" in line for line in open("began")) < 1:
