@@ -1,5 +1,7 @@
 """GradScaler: its calibration skips are normal work; a loss that is not finite before scaling is not."""
 
+import pytest
+
 from helpers import training
 
 LOOP = """
@@ -92,6 +94,24 @@ def test_skips_with_good_steps_between_do_not_add_up(tmp_path):
 def test_a_scale_that_falls_below_one_alarms(tmp_path):
     got = training(tmp_path, loop(scale="4.0", steps=12, fault="loss = loss + 0 * ENDLESS_SLOPE"))
     assert got.the_alarm()["cause"]["class"] == "loss-scale-misuse", got.told()
+
+
+# No scale is small enough for this derivative, which float16 holds up to 65504.
+NO_SCALE_HELPS = "loss = loss + 1e6 * ((model.weight - model.weight.detach()).half() * 3e4).float().sum() * 1e3  # here"
+
+
+@pytest.mark.parametrize("level", ["gate", "trace"])
+@pytest.mark.parametrize("good", [0, 3])
+def test_what_no_scale_can_hold_is_found_by_a_second_run(tmp_path, level, good):
+    """Also where good steps came before, and skips that were normal."""
+    got = training(tmp_path, loop(scale="4.0", steps=12, fault=f"if i >= {good}: {NO_SCALE_HELPS}"), "--level", level)
+    alarm = got.the_alarm()
+    birth = alarm["births"][0]
+    assert (alarm["step"], birth["phase"], birth["op"]) == (good, "backward", "aten::copy_"), got.told()
+    assert birth["source"].endswith("# here") and alarm["rerun_by"] == ("trace" if level == "trace" else "restart"), got.told()
+    assert alarm["cause"]["class"] == "loss-scale-misuse" and "4 skips in a row" in alarm["cause"]["text"], got.told()
+    if level == "gate":
+        assert alarm["rerun"] == "persistent" and alarm["rerun_verified"] and alarm["capsule"], got.told()
 
 
 def test_a_vetoed_step_leaves_scale_and_stages_so_that_training_goes_on(tmp_path):

@@ -245,6 +245,13 @@ def test_two_runs_that_differ(tmp_path):
     assert finding["verdict"] == "warn" and finding["evidence"]["reproducible"] is False and finding["evidence"]["first"] is None
 
 
+CLOCK = """
+torch.library.define("doctor::clock", "(Tensor x) -> Tensor")
+
+@torch.library.impl("doctor::clock", "CompositeExplicitAutograd")
+def clock(a):
+    return torch.full_like(a, int.from_bytes(os.urandom(3), "big"))
+"""
 TWICE = {
     "the data": ("a batch (batch.0)", "x = x + torch.tensor(list(os.urandom(16)))[:, None]\n"
                  "data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4)\n", "model(a)"),
@@ -259,6 +266,59 @@ def test_two_runs_say_what_is_the_first_to_differ(tmp_path, case):
     _, document, _ = examine(tmp_path, text, "--twice")
     (finding,) = found(document, "P19")
     assert finding["verdict"] == "warn" and first in finding["text"] and first in finding["evidence"]["first"]
+
+
+OPERATIONS = {
+    "that draws": ("aten::bernoulli_", "draws random numbers", False, "torch.manual_seed(int.from_bytes(os.urandom(4), 'big'))\n",
+                   "F.dropout(model(x), 0.5)"),
+    "that is given other data": ("aten::addmm", "no operation made", False, "x.numpy()[3, 1] = os.urandom(1)[0] + 2.0\n", "model(x)"),
+    "another one": ("aten::tanh", "calls aten::relu", False, "", "(torch.tanh if first() else torch.relu)(model(x))"),
+    # The clock stands for an operator without a fixed order: equal operands, another result.
+    "by itself": ("doctor::clock", "differs for equal operands", False, CLOCK, "torch.ops.doctor.clock(model(x)) * model(x)"),
+    "in backward": ("doctor::clock", "differs for equal operands", True, CLOCK + """
+class Late(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        return a * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.ops.doctor.clock(grad) * grad  # here
+""", "Late.apply(model(x))"),
+}
+
+
+@pytest.mark.parametrize("case", OPERATIONS.values(), ids=OPERATIONS)
+def test_two_runs_name_the_first_operation_that_differs(tmp_path, case):
+    op, how, in_backward, before, forward = case
+    mark = tmp_path / "mark"
+    text = "import os\n" + TRAINING.lstrip("\n") + before + textwrap.dedent(f"""
+        def first():
+            try:
+                os.mkdir({str(mark)!r})
+                return True
+            except FileExistsError:
+                return False
+
+        for _ in range(1):
+            loss = F.cross_entropy({forward}, y)  # there
+            loss.backward()
+            opt.step()
+        """)
+    _, document, _ = examine(tmp_path, text, "--twice")
+    (finding,) = found(document, "P19")
+    evidence = finding["evidence"]
+    assert how in evidence["how"] and (" in backward" in finding["text"]) == in_backward, finding
+    assert op == evidence["operation"], finding
+    assert finding["line"] == line_of(text, "# here" if in_backward else "# there"), finding
+
+
+def test_memory_as_it_was_handed_out_is_no_difference(tmp_path):
+    body = "for _ in range(2):\n    held = torch.empty(4096).copy_(x.sum()) + torch.empty(64).uniform_().sum()\n" \
+           "    (F.cross_entropy(model(x), y) * held.mean()).backward()\n    opt.step()\n"
+    _, document, _ = examine(tmp_path, TRAINING + body, "--twice")
+    (finding,) = found(document, "P19")
+    assert finding["verdict"] == "note" and finding["evidence"]["reproducible"] is True, finding
 
 
 def test_two_runs_that_are_the_same_say_so(tmp_path):

@@ -15,16 +15,15 @@ namespace {
 
 // The norm of finite gradients overflowed; every optimizer that steps one of them will tell.
 void note_overflow(PyObject* parameters) {
-  std::vector<record::Frame> frames;
-  std::string module;
-  const bool placed = current_place(&frames, &module) && !frames.empty();
+  record::Stack stack;
+  const bool placed = current_place(&stack) && !stack.frames.empty();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
     PyObject* p = PyList_GET_ITEM(parameters, i);
     if (!THPVariable_Check(p)) continue;
     auto [it, last] = live().owner.equal_range(THPVariable_Unpack(p).unsafeGetTensorImpl());
     for (; it != last; ++it) {
       it->second.first->norm_overflow = true;
-      it->second.first->norm_place = placed ? frames.front() : record::Frame();
+      it->second.first->norm_place = placed ? stack.frames.front() : record::Frame();
     }
   }
 }

@@ -104,6 +104,23 @@ void walk(Visit visit) {
   }
 }
 
+PyTypeObject* optimizer_type = nullptr;  // held for good
+
+// Is this code that of the type's method of that name, also below decorators that say what they wrap?
+bool is_method(PyTypeObject* type, PyCodeObject* code) {
+  constexpr int kMostDecorators = 8;
+  PyObject* held = Py_XNewRef(_PyType_Lookup(type, code->co_name));
+  bool found = false;
+  for (int i = 0; held != nullptr && !found && i < kMostDecorators; ++i) {
+    found = PyFunction_Check(held) && PyFunction_GET_CODE(held) == reinterpret_cast<PyObject*>(code);
+    PyObject* inner = found || !PyFunction_Check(held) ? nullptr : PyObject_GetAttrString(held, "__wrapped__");
+    PyErr_Clear();
+    Py_SETREF(held, inner);
+  }
+  Py_XDECREF(held);
+  return found;
+}
+
 }  // namespace
 
 struct StackSnapshot::Impl {
@@ -319,6 +336,7 @@ void set_frame_rules(const FrameRules& rules) noexcept {
   try {
     set_code_rules({rules.library_prefixes, rules.module_calls});
     set_types({rules.tensor_type, rules.external_iterators, {}});
+    optimizer_type = rules.optimizer_type;
   } catch (const std::exception&) {
   }
 }
@@ -391,6 +409,20 @@ void running_iterators(std::vector<PyObject*>* out) noexcept {
   } catch (const std::exception&) {
     out->clear();
   }
+}
+
+bool in_method_of_optimizer() noexcept {
+  bool found = false;
+  try {
+    walk([&](RawFrame* frame, CodeInfo* info) {
+      if (info->library) return true;
+      PyObject* self = optimizer_type != nullptr && info->optimized ? frame_first_argument(frame) : nullptr;
+      found = self != nullptr && PyType_IsSubtype(Py_TYPE(self), optimizer_type) != 0 && is_method(Py_TYPE(self), frame_code(frame));
+      return false;
+    });
+  } catch (const std::exception&) {
+  }
+  return found;
 }
 
 void current_module_self(std::vector<PyObject*>* out) noexcept {

@@ -21,6 +21,7 @@ struct FrameRules {
   std::vector<std::string> library_prefixes;
   PyTypeObject* tensor_type = nullptr;             // torch.Tensor's base; subclasses count
   std::vector<PyTypeObject*> external_iterators;   // positions that the caller sets back; subclasses count
+  PyTypeObject* optimizer_type = nullptr;          // torch.optim.Optimizer; subclasses count
   std::vector<PyObject*> module_calls;             // code objects of nn.Module._call_impl
 };
 void set_frame_rules(const FrameRules& rules) noexcept;
@@ -74,6 +75,8 @@ int snapshot_user_line(std::string* file, std::string* function) noexcept;
 PyObject* function_names(PyObject* frame);
 // What the user's running frames draw from without a name for it: the iterators of their loops, on the value stack; borrowed.
 void running_iterators(std::vector<PyObject*>* out) noexcept;
+// Is the innermost user frame a method of an optimizer? Not a function that is given one.
+bool in_method_of_optimizer() noexcept;
 // `self` of the nn.Module calls that are running, innermost first; borrowed.
 void current_module_self(std::vector<PyObject*>* out) noexcept;
 

@@ -141,8 +141,8 @@ std::string module_name() {
 }
 
 PyObject* set_places(PyObject*, PyObject* args) {
-  PyObject *prefixes, *tensor, *iterators, *codes;
-  if (!PyArg_ParseTuple(args, "OOOO", &prefixes, &tensor, &iterators, &codes)) return nullptr;
+  PyObject *prefixes, *tensor, *iterators, *codes, *optimizer;
+  if (!PyArg_ParseTuple(args, "OOOOO", &prefixes, &tensor, &iterators, &codes, &optimizer)) return nullptr;
   FrameRules rules;
   for (Py_ssize_t i = 0; i < PyList_Size(prefixes); ++i) {
     const char* text = PyUnicode_AsUTF8(PyList_GetItem(prefixes, i));
@@ -150,6 +150,7 @@ PyObject* set_places(PyObject*, PyObject* args) {
     rules.library_prefixes.emplace_back(text);
   }
   rules.tensor_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(tensor));
+  rules.optimizer_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(optimizer));
   for (Py_ssize_t i = 0; i < PyList_Size(iterators); ++i) {
     rules.external_iterators.push_back(reinterpret_cast<PyTypeObject*>(Py_NewRef(PyList_GetItem(iterators, i))));
   }
@@ -262,11 +263,14 @@ const observe::Places& places() {
   return both;
 }
 
-bool current_place(std::vector<record::Frame>* frames, std::string* module) {
+bool current_place(record::Stack* stack) {
   if (!Py_IsInitialized()) return false;
   const PyGILState_STATE gil = PyGILState_Ensure();
-  user_stack(frames, kMaxFrames);
-  if (!frames->empty()) *module = module_name();
+  user_stack(&stack->frames, kMaxFrames);
+  if (!stack->frames.empty()) {
+    stack->module = module_name();
+    stack->in_optimizer = in_method_of_optimizer();
+  }
   PyGILState_Release(gil);
   return true;
 }

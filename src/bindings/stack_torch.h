@@ -27,7 +27,7 @@ bool stack_put_back_now();
 void stack_forget_now();
 
 // User frames, innermost first, and the module. Takes the GIL if this thread does not hold it.
-bool current_place(std::vector<record::Frame>* frames, std::string* module);
+bool current_place(record::Stack* stack);
 // The same for the tracer.
 const observe::Places& places();
 

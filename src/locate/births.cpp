@@ -137,6 +137,8 @@ Birth describe(const record::Trace& trace, const Flow& flow, EventId id, std::ui
   birth.kind = "memory";
   const OpId near = event.op != kNone ? event.op : event.first_reader;
   if (near != kNone) birth.phase = trace.ops[near].phase;
+  // Found by backward: the forward op that it belongs to read the same memory, at a line that the engine has not.
+  if (event.first_reader != kNone && birth.phase == Phase::kBackward) set_node(trace, trace.ops[event.first_reader].node, &birth);
   return birth;
 }
 

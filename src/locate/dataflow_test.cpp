@@ -271,6 +271,7 @@ TEST(Dataflow, WhatForwardFoundFiniteCameIntoMemoryAfterIt) {
     EXPECT_EQ(birth.storage, x.storage);
     if (between == Between::kNothing) {
       EXPECT_EQ(birth.first_reader, reader);
+      EXPECT_EQ(birth.forward, forward);
       EXPECT_EQ(found.births.size(), 1u);
     }
   }

@@ -45,9 +45,9 @@ std::uint32_t TapePlaces::here(std::string* key) {
   if (places == nullptr || !places->key(key)) return capture::kNoPlace;
   const auto [known, is_new] = of_thread.known.try_emplace(*key, capture::kNoPlace);
   if (!is_new) return known->second;
-  std::vector<record::Frame> frames;
-  std::string module;
-  if (!places->tell(&frames, &module) || frames.empty() || frames[0].line <= 0) return capture::kNoPlace;
+  record::Stack stack;
+  const std::vector<record::Frame>& frames = stack.frames;
+  if (!places->tell(&stack) || frames.empty() || frames[0].line <= 0) return capture::kNoPlace;
   const auto line = static_cast<std::uint32_t>(frames[0].line);
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto [number, is_first] =

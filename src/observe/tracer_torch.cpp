@@ -152,7 +152,7 @@ std::uint32_t Tracer::intern_stack() {
   const auto [place, is_new] = seen_before.try_emplace(key, record::kNone);
   if (is_new) {
     record::Stack stack;
-    if (places->tell(&stack.frames, &stack.module)) place->second = sink_.stack(std::move(stack));
+    if (places->tell(&stack)) place->second = sink_.stack(std::move(stack));
   }
   return place->second;
 }

@@ -24,7 +24,7 @@ namespace finitude::observe {
 struct Places {
   // Equal bytes, within one trace: the same place. False: no place can be told.
   bool (*key)(std::string* bytes);
-  bool (*tell)(std::vector<record::Frame>* frames, std::string* module);
+  bool (*tell)(record::Stack* stack);  // which is empty
   // Nobody calls set_backward_stack(): where backward was called from is where its first node runs.
   bool nodes_tell_backward = false;
 };

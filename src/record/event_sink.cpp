@@ -66,6 +66,8 @@ EventSink::Token EventSink::begin(BeginOp&& begun) {
   }
   if (!same || op.stack >= trace_.stacks.size()) op.stack = kNone;
   if (op.stack == kNone && op.parent != kNone && !trace_.ops[op.parent].is_node) op.stack = trace_.ops[op.parent].stack;
+  // A custom optimizer may work in methods of its own that the program calls (a first and a second step), not in step() alone.
+  if (op.phase == Phase::kForward && op.stack != kNone && trace_.stacks[op.stack].in_optimizer) op.phase = Phase::kOptimizer;
   op.inputs.reserve(begun.inputs.size());
   for (SeenTensor& seen : begun.inputs) op.inputs.push_back(placed(std::move(seen)));
   if (begun.of_node) {

@@ -88,6 +88,7 @@ struct Stack {
   std::vector<Frame> frames;      // innermost first, user frames only (outside torch, the standard library and finitude)
   std::string module;             // "Classifier.head": class of the root, then the qualified name; empty outside modules
   std::string statement_context;  // reserved
+  bool in_optimizer = false;      // the innermost frame is a method of an optimizer; not written to files: ops have their phase
 };
 
 struct Sink {

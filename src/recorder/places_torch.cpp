@@ -57,7 +57,9 @@ bool key(std::string* bytes) {
   return !bytes->empty();
 }
 
-bool tell(std::vector<record::Frame>* frames, std::string* module) {
+bool tell(record::Stack* stack) {
+  std::vector<record::Frame>* const frames = &stack->frames;
+  std::string* const module = &stack->module;
   Current& c = current();
   if (c.debug_lines) {
     std::uintptr_t addresses[kMostFrames];

@@ -127,6 +127,7 @@ json birth(const record::Trace& trace, const locate::Birth& b) {
         if (b.rows.empty() && out["rows"].empty()) out["rows"] = use.bad_rows;
       }
       if (user_frame(trace, stack) == nullptr) stack = taken_in_at(trace, b.storage, b.first_reader);
+      if (user_frame(trace, stack) == nullptr && forward != nullptr) stack = forward->stack;
     }
   }
   if (op != nullptr && user_frame(trace, stack) == nullptr) {

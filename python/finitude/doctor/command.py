@@ -190,7 +190,7 @@ def _examine_script(options, examination):
         seen, words = [], ""
         for _ in range(2 if options.twice else 1):
             facts, words = first_steps.run(options.target, options.module, options.arguments, options.steps, options.seconds,
-                                           options.show_output)
+                                           options.show_output, options.twice)
             seen.append(facts)
     except first_steps.CannotRun as e:
         examination.not_looked_at.append({"what": "steps", "why": str(e)})

@@ -17,8 +17,8 @@ class CannotRun(Exception):
     """The first steps cannot be looked at here; says why."""
 
 
-def run(target, is_module, arguments, steps, seconds, show_output=False):
-    """(facts, last words of the script). Raises CannotRun where nothing was seen."""
+def run(target, is_module, arguments, steps, seconds, show_output=False, compared=False):
+    """(facts, last words of the script). Raises CannotRun where nothing was seen. compared: with another run, so that each operation counts."""
     if not hasattr(os, "fork"):
         raise CannotRun("a process of its own for the script takes os.fork, which this system does not have")
     sys.stdout.flush()
@@ -27,7 +27,7 @@ def run(target, is_module, arguments, steps, seconds, show_output=False):
         facts, words = os.path.join(folder, "facts.json"), os.path.join(folder, "words")
         child = os.fork()
         if child == 0:
-            _live(target, is_module, arguments, steps, seconds, facts, None if show_output else words)
+            _live(target, is_module, arguments, steps, seconds, facts, None if show_output else words, compared)
         in_time = _wait(child, seconds + GRACE)
         return _read(facts, in_time), _tail(words)
 
@@ -78,7 +78,7 @@ def _tail(path):
 # -- in the process of the script -----------------------------------------------------------------
 
 
-def _live(target, is_module, arguments, steps, seconds, facts, words):
+def _live(target, is_module, arguments, steps, seconds, facts, words, compared):
     """Never returns: what the script would do at its end is not done."""
     code = 1
     try:
@@ -90,7 +90,7 @@ def _live(target, is_module, arguments, steps, seconds, facts, words):
                 json.dump(document, f)
             os.replace(facts + ".new", facts)
 
-        _look(target, is_module, arguments, steps, seconds, write)
+        _look(target, is_module, arguments, steps, seconds, write, compared)
         code = 0
     except BaseException:
         import traceback
@@ -113,7 +113,7 @@ def _streams(words):
     os.close(target)
 
 
-def _look(target, is_module, arguments, steps, seconds, write):
+def _look(target, is_module, arguments, steps, seconds, write, compared):
     try:
         import torch  # noqa: F401
 
@@ -122,7 +122,7 @@ def _look(target, is_module, arguments, steps, seconds, write):
         from ..start import launch
         from . import hooks, look as looks
 
-        look = looks.Look(steps, write)
+        look = looks.Look(steps, write, compared)
         hooks.install(look)
     except Exception as e:
         write({"ended": "cannot", "cannot": f"torch cannot be looked into here: {type(e).__name__}: {' '.join(str(e).split())[:300]}"})

@@ -20,6 +20,7 @@ from . import measure, operations
 from .measure import place, rms, statistics, tensors_of
 
 MAX_EVENTS, MAX_LAYERS, MAX_PARAMETERS, MAX_TENSORS = 20_000, 2_000, 5_000, 200
+MAX_OPERATIONS = 20_000
 _STEP_FILE = sys.modules["torch.optim.optimizer"].__file__
 
 
@@ -34,11 +35,11 @@ def _is_inner_step(optimizer):
 
 
 class Look(TorchDispatchMode):
-    """Looks on until `steps` steps of one optimizer are over."""
+    """Looks on until `steps` steps of one optimizer are over. compared: with another run, operation by operation."""
 
-    def __init__(self, steps, write):
+    def __init__(self, steps, write, compared=False):
         super().__init__()
-        self.wanted, self.write = steps, write
+        self.wanted, self.write, self.compared = steps, write, compared
         self.pid, self.begin = os.getpid(), time.monotonic()
         self.busy = False
         self.depth = {}               # thread -> modules on its stack
@@ -50,7 +51,7 @@ class Look(TorchDispatchMode):
         self.seen_layers, self.unnamed = set(), []
         self.backward_depth = self.scaler_depth = 0
         self.facts = {"ended": "", "error": "", "torch": torch.__version__, "events": [], "autocast": [], "inputs": [], "layers": [],
-                      "blocks": [], "losses": [], "attention": [], "steps": [], "trouble": [], "products": {},
+                      "blocks": [], "losses": [], "attention": [], "steps": [], "trouble": [], "products": {}, "operations": [],
                       "suspect": None, "steps_wanted": steps}
         os.register_at_fork(after_in_child=self._forked)
 
@@ -181,7 +182,14 @@ class Look(TorchDispatchMode):
         watcher = operations.WATCHED.get(name)
         if watcher is not None and not self.busy and self.backward_depth == 0 and torch.is_grad_enabled() and os.getpid() == self.pid:
             self.looking(watcher, self.facts, name, args, kwargs or {})
-        return func(*args, **(kwargs or {}))
+        compared = self.compared and not self.busy and os.getpid() == self.pid and len(self.facts["operations"]) < MAX_OPERATIONS
+        if not compared:
+            return func(*args, **(kwargs or {}))
+        given = []
+        self.looking(lambda: given.extend(operations.bits((args, kwargs or {}))))
+        out = func(*args, **(kwargs or {}))
+        self.looking(operations.compared, self.facts, func, given, out, self.backward_depth > 0)
+        return out
 
     # -- backward, clipping, scaler, optimizer --------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from .measure import dtype, place
+from .measure import dtype, fingerprint, place, tensors_of
 
 MASKED = -1e4      # masks are -Inf or close to the end of the range
 SHOWN = 512        # queries of one head
@@ -108,6 +108,21 @@ def product(facts, name, args, kwargs):
     else:
         work = a.numel() * b.shape[-1]
     facts["products"][dtype(a)] = facts["products"].get(dtype(a), 0) + int(work)
+
+
+ALLOCATE = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_")  # what they hold is chance
+
+
+def bits(values):
+    """Fingerprints of the tensors in what an operation is given or hands out."""
+    return [fingerprint(t) for _, t in tensors_of(values)]
+
+
+def compared(facts, func, given, out, in_backward):
+    """An operation as another run of the same script has it too, or has not."""
+    name = func._schema.name if hasattr(func, "_schema") else str(func)
+    facts["operations"].append({"op": name, "given": given, "made": [] if name.split("::")[-1] in ALLOCATE else bits(out),
+                                "at": place(), "backward": in_backward, "random": torch.Tag.nondeterministic_seeded in func.tags})
 
 
 WATCHED = {

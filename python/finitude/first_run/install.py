@@ -95,6 +95,7 @@ def install(wait_for_training=None):
     _native.set_places(
         _places.library_prefixes(), torch._C.TensorBase, [dataloader._BaseDataLoaderIter],
         [torch.nn.Module._call_impl.__code__, torch.nn.Module._wrapped_call_impl.__code__],
+        torch.optim.Optimizer,
     )
     watch_numpy()
     watch_frameworks()

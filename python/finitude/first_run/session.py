@@ -1,5 +1,6 @@
 """One watched run: decides on each rare event what it is (CONTRACTS section 2) and what is done about it."""
 
+import collections
 import os
 import sys
 
@@ -35,6 +36,7 @@ class Session:
         self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips)
         self.second_runs = _native.SecondRuns(config.on_alarm)
         self.scaler_skips = _native.ScalerSkips()
+        self.skipped, self.row_of_skips = collections.Counter(), 0  # windows that a GradScaler left out: by optimizer, in a row at an alarm
         self.recorded = False         # a second run is on the tape: its capsule is yet to be written
         self.capsules = {}            # folder -> the alarm of a capsule that is being written beside the program
         self.hurried = False          # somebody ended the program, and waits for that
@@ -260,11 +262,11 @@ class Session:
     def act(self, optimizer, alarm, sinks, where="window", undone=False, rerun_wanted=True, loss=None):
         """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None: apply.
 
-        where the bad value is: "window", open at `step`; "written" by the step just taken; made by a "search" along a
+        where the bad value is: "window", open at `step`; "skipped", the same of one that a GradScaler has left out; "written" by the step just taken; made by a "search" along a
         line; "earlier", by an unknown step; there at the "start". undone: what the step wrote has been put back. loss: the
         bad one that a search began with.
         """
-        traced = self.config.level == "trace" and where in ("window", "written", "search")
+        traced = self.config.level == "trace" and where in ("window", "skipped", "written", "search")
         allowances = bool(self.allowed or self.allowed_tensors)
         vote = together.vote_on(self, optimizer, alarm) if rerun_wanted and where == "window" and self.config.level == "gate" else None
         kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike

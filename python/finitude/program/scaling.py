@@ -1,7 +1,7 @@
 """What a GradScaler leaves out: skips that are its normal work, those that are not, and an unscaled loss that is bad."""
 
 from .. import _native
-from . import discover
+from . import discover, sinks as sinks_of
 
 BAD = 2  # GradMark::State: at least infinite
 
@@ -9,7 +9,7 @@ BAD = 2  # GradMark::State: at least infinite
 def on_step(session, optimizer, skipped):
     """GradScaler.step with a bad unscaled loss, which alarms at once (True: leave the call out), or that skipped."""
     if skipped:
-        skipped_once(session, optimizer)
+        skipped_once(session, optimizer, at_hand=True)
         return None
     losses = [l for l in _native.window(optimizer)["losses"] if l["owned"]]
     bad = {l["serial"] for l in losses if l["bad"]}
@@ -28,14 +28,18 @@ def on_step(session, optimizer, skipped):
     return True if verdict else None
 
 
-def skipped_once(session, optimizer):
-    """Counts it; the scaler's search for a scale becomes an alarm where it does not end."""
-    if session.target is not None:
-        session.target.on_scaler_skip(session, optimizer)
+def skipped_once(session, optimizer, at_hand=False):
+    """Counts it; the scaler's search for a scale becomes an alarm where it does not end. at_hand: the window that was skipped is the
+    one that is open."""
     window, scaler = _native.window(optimizer), session.scaler
+    session.skipped[window["ordinal"]] += 1
     scale = float(scaler.get_scale()) if scaler is not None else None
     beyond, row = session.scaler_skips.on_skip(window["ordinal"], window["step"], scale)
+    session.row_of_skips = row  # an alarm begins to count anew
+    if session.target is not None:
+        session.target.on_scaler_skip(session, optimizer, beyond)
     if not beyond:
+        session.row_of_skips = 0
         return
     bad = [i for i, m in enumerate(window["marks"]) if m >= BAD]
     name = discover.names(optimizer)[bad[0]] if bad else "gradients"
@@ -43,4 +47,6 @@ def skipped_once(session, optimizer):
     alarm["text"] = f"GradScaler skipped {row} step{'s' if row > 1 else ''} in a row" + (
         f" and its scale is down to {scale:g}: the gradients overflow at every scale so far" if scale is not None else "")
     alarm["cause"] = {"class": "loss-scale-misuse", "confidence": "likely", "experiments": [], "text": alarm["text"]}
-    session.act(optimizer, alarm, None, rerun_wanted=False)
+    sinks = sinks_of.of_optimizer(optimizer) if at_hand and not window["on_device"] else []
+    session.act(optimizer, alarm, sinks, where="skipped", rerun_wanted=bool(sinks))
+    session.row_of_skips = 0

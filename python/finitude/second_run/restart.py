@@ -55,6 +55,8 @@ def run(session, alarm, expected, where="window", hand=None):
     # From a checkpoint on it is not known before which step is to be recorded.
     recorded = capsule.wanted(session) and not resumed and "advisory" not in alarm
     order = {**_order(start, alarm, expected, where, hand, session.makers), "resumed": resumed}
+    if where == "skipped":
+        order["skips"] = session.skipped[alarm["optimizer_ordinal"]]
     found, why, files, folder = _ask(session, alarm, order, more, recorded)
     if found is None:
         findings.passed_over(alarm, why)
@@ -179,7 +181,7 @@ class Target:
         if self.order["first"] == 0:
             _native.trace_start()
             self.on_armed()
-        if self.order.get("capsule") and self.order["first"] == self.order["step"]:
+        if self.order.get("capsule") and self.order["first"] == self.order["step"] and self.order.get("skips", 0) <= 1:
             (_native.tape_start if self.order["first"] == 0 else _native.tape_when_armed)(capsule.limit(session))
         if self.order["first"] < self.order["step"]:
             _native.set_trace_level(True)  # a healthy step's trace is not kept
@@ -228,6 +230,8 @@ class Target:
 
     def _is_mine(self, optimizer, after=0):
         window = _native.window(optimizer)
+        if self.order.get("skips"):
+            return False  # no step is
         if self.order.get("resumed"):
             return window["ordinal"] == self.order["ordinal"] and after == 0 and \
                 _native.window_verdict(optimizer, False)["kind"] == "alarm"
@@ -261,8 +265,16 @@ class Target:
     def on_searched_well(self, session, optimizer):
         """A step that searched along a line came to something finite."""
 
-    def on_scaler_skip(self, session, optimizer):
-        """A GradScaler left a step out."""
+    def on_scaler_skip(self, session, optimizer, beyond):
+        """A GradScaler left a step out, `beyond` what it may. Of several in a row each is a window of its own."""
+        if not self.order.get("skips") or _native.window(optimizer)["ordinal"] != self.order["ordinal"]:
+            return
+        left = self.order["skips"] - session.skipped[self.order["ordinal"]]
+        if beyond if self.order.get("resumed") else left == 0:
+            self.finish(session, optimizer, sinks_of.of_optimizer(optimizer))
+        _native.trace_clear()
+        if left == 1 and self.order.get("capsule"):
+            _native.tape_start(capsule.limit(session))
 
     def program_ended(self, session, error):
         if not self.finished:

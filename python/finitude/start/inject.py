@@ -168,7 +168,7 @@ class Injection:
         self._put(optimizer)
         self._set_generators(self.start["generators"])
 
-    def on_scaler_skip(self, session, optimizer):
+    def on_scaler_skip(self, session, optimizer, beyond):
         if self.placed and self._is_mine(optimizer):
             self._failed(optimizer, sinks_of.of_optimizer(optimizer), "the GradScaler left the step out")
 

@@ -19,7 +19,9 @@ class OptimizerArithmetic : public Rule {
     if (!bad) return std::nullopt;
     const auto point = find_point(*s.first);
     const auto excess = find_excess(*s.first);
-    const std::string who = evidence.history.optimizer.empty() ? "the optimizer" : evidence.history.optimizer;
+    std::string who = evidence.history.optimizer.empty() ? "the optimizer" : evidence.history.optimizer;
+    if (s.first->stack < s.trace.stacks.size() && s.trace.stacks[s.first->stack].in_optimizer)
+      who = s.trace.stacks[s.first->stack].frames.front().function + " of the optimizer";
     std::string text = who + " makes ", fix;
     if (point) {
       text += (bad->health.nan ? "0 / 0" : "x / 0") + std::string(" in ") + s.first->name + " (" +

@@ -44,7 +44,7 @@ def settings(source):
 @check("P19", "determinism", "steps")
 def twice(steps):
     """Deterministic mode that fills uninitialised memory with NaN; with `--twice`, whether batches, outputs of layers, loss and
-    gradients of two runs of a seeded script have the same bits, and if not, which of them is the first to differ."""
+    gradients of two runs of a seeded script have the same bits, and if not, which of them and which operation is the first to differ."""
     if steps.get("deterministic") and steps.get("fill_uninitialized"):
         yield note("deterministic mode fills uninitialised memory with NaN: one that shows may be of its making",
                    "torch.utils.deterministic.fill_uninitialized_memory = False to tell them apart")
@@ -58,12 +58,15 @@ def twice(steps):
             yield note(f"two runs of {len(steps.steps)} steps have the same bits: batches, outputs of {len(steps.layers)} layers, losses and "
                        "gradients", "", None, reproducible=True, **evidence)
         return
+    operation = _first_operation(steps)
     where = f"; the first to differ is {begins}" if begins else ""
+    where += f"; the first operation: {operation['op']}{operation['of']}, {operation['how']}" if operation else ""
     step, what, names = parts or (None, "outputs of layers, not the losses", [])
     of = f" at step {step['step']} of {step['optimizer']}" if step else ""
     yield warn(f"two runs differ{of}: {what}{where}", "seed every generator (torch, numpy, random, loaders), then "
                "torch.use_deterministic_algorithms(True), which names the operations that have no deterministic kernel",
-               steps.at(step) if step else None, reproducible=False, parameters=names[:20], first=begins, **evidence)
+               steps.at(operation) if operation and operation["at"][0] else steps.at(step) if step else None, reproducible=False,
+               parameters=names[:20], first=begins, operation=operation and operation["op"], how=operation and operation["how"], **evidence)
 
 
 def _begins_to_differ(steps):
@@ -74,6 +77,20 @@ def _begins_to_differ(steps):
     for one, other in zip(steps.layers, steps.again.layers):
         if any(repr(one[k]) != repr(other[k]) for k in ("bits", "rms")):
             return f"the output of {one['name'] or one['class']} ({one['class']})"
+    return None
+
+
+def _first_operation(steps):
+    """The first whose result differs, in the order of execution, and why. None: all that were compared agree."""
+    for one, other in zip(steps.operations, steps.again.operations):
+        told = {**one, "of": " in backward" if one["backward"] else ""}
+        if one["op"] != other["op"]:
+            return {**told, "how": f"where the other run calls {other['op']}"}
+        if one["made"] == other["made"]:
+            continue  # what it is given may differ where it overwrites it
+        return {**told, "how": "which draws random numbers" if one["random"] else
+                "which is given other values that no operation made: of a batch, or memory that nothing had written"
+                if one["given"] != other["given"] else "whose result differs for equal operands: it has no fixed order"}
     return None
 
 
