@@ -111,7 +111,10 @@ def test_a_fix_is_found_to_be_one(captured):
     document = json.loads(fixed.out)
     assert (fixed.code, document["verdict"], document["way"], document["recorded"]["op"]) == (0, "fixed", "batch", "aten::log"), fixed.told()
     assert 0 < document["loss"] < 1e6 and document["grad_absmax"] > 0
-    assert steps(fixed.err) == [captured.told[captured.alarm["step"]]]
+    # At the first step of the program, and once more where the program itself had come to that step.
+    told = captured.told[captured.alarm["step"]]
+    assert steps(fixed.err)[0] == steps(fixed.err)[-1] == told and len(steps(fixed.err)) == captured.alarm["step"] + 2
+    assert document["notes"] == [f"and so it is as step {captured.alarm['step']} of the program itself"]
 
 
 def test_variables_may_stand_before_the_command(captured):
@@ -286,3 +289,37 @@ def test_a_first_step_that_the_program_makes_all_of(tmp_path):
     assert fixed.code == 0 and json.loads(fixed.out)["way"] == "start", fixed.told()
     other = captured.with_changes(FIXED, ("manual_seed(3)", "manual_seed(4)"))
     assert other.code == 4 and "begins with other values" in other.out, other.told()
+
+
+BY_NUMBER = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(2)
+w = torch.nn.Parameter(torch.rand(6))
+optimizer = torch.optim.SGD([w], lr=0.1)
+data = DataLoader(TensorDataset(torch.rand(12, 6)), batch_size=2)
+def batches():
+    for i in range(6):
+        yield i, torch.rand(2, 6)
+for i, x in BATCHES:
+    x = x if isinstance(x, torch.Tensor) else x[0]
+    optimizer.zero_grad()
+    p = torch.softmax(x * w, -1)
+    if i == 3:
+        p = p * (p > p.median())
+    loss = -LOG.sum()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("batches", ["batches()", "enumerate(data)"])
+def test_what_depends_on_the_number_of_the_step_is_not_fixed_in_place_of_another(tmp_path, batches):
+    """The program as it was is finite wherever it counts another step: that is no fix."""
+    made = helpers.run(tmp_path, BY_NUMBER.replace("BATCHES", batches).replace("LOG", "torch.log(p)"))
+    folder = str(tmp_path / made.the_alarm()["capsule"])
+    same = helpers.finitude(tmp_path, "replay", folder, "--with", "train.py")
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log") and "count of its steps, 3" in same.out, same.told()
+    helpers.write_script(tmp_path, BY_NUMBER.replace("BATCHES", batches).replace("LOG", "torch.log(p.clamp(min=1e-6))"))
+    fixed = helpers.finitude(tmp_path, "replay", folder, "--with", "train.py")
+    assert fixed.code == 0 and "and so it is as step 3 of the program itself" in fixed.out, fixed.told()

@@ -8,11 +8,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 from ..base.plain_json import read, safe
 from ..capsules import pack
 from ..capsules.start_check import is_sound
 
+CONFIRM_SECONDS = 60  # at least, for the steps before the one of the capsule
 EXIT_FIXED, EXIT_NOT_FIXED, EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 0, 1, 2, 3, 4
 USAGE = """usage: finitude replay CAPSULE --with "COMMAND" [--json] [--threads N] [--timeout SECONDS]
 Starts COMMAND (`train.py --lr 0.1`, `python train.py`, `-m package`, `EPS=1e-3 python train.py`), puts weights, buffers, optimizer state, generators and the batch
@@ -93,7 +95,29 @@ def _ways(about):
     """How to put it in place, in the order in which that is tried."""
     step = about["step"]
     return (["batch"] if about["start"]["batches"] else ["first"] if step > 0 else []) + \
-        (["step"] if step > 1 else ["start"] if step == 0 else [])
+        (["step"] if step > 1 or step == 1 and about["start"]["batches"] else ["start"] if step == 0 else [])
+
+
+def _try_ways(folder, about, options, scratch):
+    """The first that puts the step in place. A step that comes out finite in place of another one may owe that to the program's own count of its
+    steps (`if step == 412:`): then the program is let run up to the step itself as well, where that does not take long."""
+    ways = _ways(about)
+    for way in ways:
+        began = time.monotonic()
+        result = {**_run(folder, about, way, options, scratch), "way": way}
+        if result["verdict"] not in ("other batch", "not reached"):
+            break
+    if result["verdict"] != "fixed" or way == "step" or ways[-1] != "step" or (way == "first" and about["step"] == 1):
+        return result
+    took = time.monotonic() - began
+    limit = int(min(options["timeout"], max(CONFIRM_SECONDS, 10 * took)))
+    itself = {**_run(folder, about, "step", {**options, "timeout": limit}, scratch), "way": "step"}
+    if itself["verdict"] == "not fixed":
+        note = f"in place of an earlier step it comes out finite: what happens depends on the program's count of its steps, {about['step']}"
+        return {**itself, "notes": [*itself.get("notes", ()), note]}
+    there = f"as step {about['step']} of the program itself"
+    note = f"and so it is {there}" if itself["verdict"] == "fixed" else f"not confirmed {there}: {itself['text']}"
+    return {**result, "notes": [*result.get("notes", ()), note]}
 
 
 def _run(folder, about, way, options, scratch):
@@ -175,10 +199,7 @@ def _try(folder, name, options):
         return EXIT_CANNOT
     scratch = tempfile.mkdtemp(prefix="finitude-")
     try:
-        for way in _ways(about):
-            result = {**_run(folder, about, way, options, scratch), "way": way}
-            if result["verdict"] not in ("other batch", "not reached"):
-                break
+        result = _try_ways(folder, about, options, scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     if result["verdict"] == "unreadable":
