@@ -9,6 +9,7 @@ import pytest
 import torch  # noqa: F401  its libraries
 
 import helpers
+from finitude import _native
 
 # One sample of the data set makes the log fail when its turn comes. Before each forward pass the program tells all that a step
 # depends on, so that the step put in place can be seen to be the recorded one.
@@ -323,3 +324,38 @@ def test_what_depends_on_the_number_of_the_step_is_not_fixed_in_place_of_another
     helpers.write_script(tmp_path, BY_NUMBER.replace("BATCHES", batches).replace("LOG", "torch.log(p.clamp(min=1e-6))"))
     fixed = helpers.finitude(tmp_path, "replay", folder, "--with", "train.py")
     assert fixed.code == 0 and "and so it is as step 3 of the program itself" in fixed.out, fixed.told()
+
+
+SPARSE = """
+import torch
+torch.manual_seed(0)
+table = torch.nn.Embedding(20, 4, sparse=True)
+optimizer = torch.optim.SparseAdam(list(table.parameters()), lr=0.01)
+for i in range(5):
+    words = torch.randint(0, 20, (6,))
+    optimizer.zero_grad()
+    x = table(words).sum(1)
+    loss = torch.atan(x).sum()
+    if i == 3:   # the loss stays finite
+        loss = loss + torch.sqrt((x * 0).sum())
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_sparse_gradient_is_seen(tmp_path):
+    """Its values are not those of a dense tensor, and are what makes the step bad."""
+    def sparse(indices, values):
+        return torch.sparse_coo_tensor([indices], values, (3,), check_invariants=True)
+
+    assert not _native.is_finite(sparse([0, 1], [1.0, float("nan")])) and _native.is_finite(sparse([0, 1], [1.0, 2.0]))
+    assert not _native.is_finite(sparse([1, 1], [3e38, 3e38])), "summed, it overflows"
+    assert _native.statistics(sparse([0, 1], [1.0, float("inf")]))["inf"] == 1
+    made = helpers.run(tmp_path, SPARSE)
+    alarm = made.the_alarm()
+    assert alarm["sink"]["kind"] == "gradient" and alarm["births"][0]["op"] == "aten::div", alarm["births"]
+    replayed = helpers.finitude(tmp_path, "replay", str(tmp_path / alarm["capsule"]))
+    assert replayed.code == 0 and replayed.out.startswith("identical: 2 of 2 results"), replayed.told()
+    assert [bad["name"] for bad in alarm["gradients"]["bad"]] == [alarm["sink"]["name"]], alarm["gradients"]
+    same = helpers.finitude(tmp_path, "replay", str(tmp_path / alarm["capsule"]), "--with", "train.py")
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth"), same.told()

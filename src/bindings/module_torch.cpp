@@ -394,7 +394,9 @@ PYBIND11_MODULE(_native, m) {
   m.def("trace_sink", [](const std::string& kind, const std::string& name, const at::Tensor& given) {
     const at::Tensor& t = local_of(given);
     if (TemplateInHand* const hand = template_in_hand()) return hand->add_sink(kind, name, t);
-    observe::Tracer::get().add_sink(kind, name, *t.unsafeGetTensorImpl(), 0);
+    // Of a sparse one the memory that an operator wrote: duplicates are not summed there.
+    const at::Tensor written = t.is_sparse() ? t._values() : t;
+    observe::Tracer::get().add_sink(kind, name, *written.unsafeGetTensorImpl(), 0);
   });
 
   m.def("render_terminal", [](const std::string& text, bool colour, int width, bool unicode) {

@@ -1,5 +1,6 @@
 #include "bindings/values_python.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstdint>
@@ -13,6 +14,13 @@ namespace py = pybind11;
 namespace finitude::bindings {
 namespace {
 
+// Of a sparse tensor its values, duplicates summed as optimizers do; else the tensor. Those of a device would be waited for.
+at::Tensor values_of(const at::Tensor& t) {
+  if (!t.defined() || !t.is_sparse() || !t.is_cpu()) return t;
+  const at::NoGradGuard no_grad;
+  return t.coalesce()._values();
+}
+
 bool view(const at::Tensor& t, observe::TensorView* v, observe::HostBytes* host) {
   return t.defined() && observe::place_of(*local_of(t).unsafeGetTensorImpl(), v) && host->read(v);
 }
@@ -20,7 +28,8 @@ bool view(const at::Tensor& t, observe::TensorView* v, observe::HostBytes* host)
 py::object statistics(const at::Tensor& t) {
   observe::HostBytes host;
   observe::TensorView v;
-  if (!view(t, &v, &host)) return py::none();
+  const at::Tensor values = values_of(t);
+  if (!view(values, &v, &host)) return py::none();
   const sense::Health h = observe::full(v);
   py::dict d;
   d["nan"] = h.nan;
@@ -42,7 +51,7 @@ std::uint64_t checksum(const at::Tensor& t) {
   return view(t, &v, &host) ? observe::checksum(v) : 0;
 }
 
-bool is_finite(const at::Tensor& t) { return !t.defined() || observe::all_finite(local_of(t)); }
+bool is_finite(const at::Tensor& t) { return !t.defined() || observe::all_finite(local_of(values_of(t))); }
 
 }  // namespace
 

@@ -17,6 +17,12 @@
 namespace finitude::observe {
 namespace {
 
+// set_ hands over memory that was filled elsewhere (torch.load), the others the parts of a sparse tensor, whose memory is not seen: nothing
+// is computed.
+bool hands_over(const std::string& op) {
+  return op == "aten::set_" || op == "aten::_values" || op == "aten::_indices" || op == "aten::values" || op == "aten::indices";
+}
+
 constexpr std::size_t kMaxListed = 4096;                 // tensors of one list argument
 
 // What this thread is inside of, as ids of the trace of `open_generation`.
@@ -415,8 +421,7 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
     bad |= !use.health.ok();
     ended.outputs.push_back(std::move(w.input));
   }
-  // set_ hands over memory that was filled elsewhere (torch.load): nothing is computed.
-  ended.is_view = (any && all_views && context->written.empty()) || info.name == "aten::set_";
+  ended.is_view = (any && all_views && context->written.empty()) || hands_over(info.name);
   if (info.from_host && bad) {
     // torch.tensor(...): a mask is an intended constant; anything else is data that came in bad.
     for (const auto& out : ended.outputs) {

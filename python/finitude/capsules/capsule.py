@@ -77,8 +77,9 @@ def describe(optimizer, parameters=False):
     for name, p in zip(discover.names(optimizer), discover.parameters(optimizer)):
         _native.tape_name(p, "parameter", name)
         if p.grad is not None:
-            _native.tape_outcome("gradient", name, p.grad)
-            _native.tape_name(p.grad, "gradient", name)
+            grad = p.grad._values() if p.grad.is_sparse else p.grad  # as an operator wrote them
+            _native.tape_outcome("gradient", name, grad)
+            _native.tape_name(grad, "gradient", name)
         if parameters:
             _native.tape_outcome("parameter", name, p.detach())
         state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
