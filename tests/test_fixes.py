@@ -1,6 +1,7 @@
 """A fix is called verified only after the whole captured step was computed with it; what it may not change is checked."""
 
 import subprocess
+import sys
 
 import pytest
 import torch  # noqa: F401  its libraries
@@ -124,6 +125,24 @@ def test_a_fix_that_changes_innocent_rows_is_not_verified(tmp_path):
     assert "became" in fix["outcome"]
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the place of an expression within its line is known from Python 3.11 on")
+def test_of_two_expressions_on_one_line_the_guilty_one_is_mended(tmp_path):
+    # 1e-20 is a number whose logarithm must stay as it is; all rows of the other one are zero.
+    lines = "q = torch.full((8,), 1e-20)\nloss = (torch.log(q) + layer(x)[:, 0] * torch.log(x[:, 1].abs())).mean()"
+    result, _ = run(tmp_path, lines, "x[:, 1] = 0")
+    fix, _ = fix_of(result)
+    assert fix["verified"] and "torch.log(q)" in fix["diff"] and "torch.log(x[:, 1].abs().clamp(" in fix["diff"], fix
+
+
+def test_of_the_calls_of_a_loop_the_guilty_one_is_mended_where_the_others_may_not_change(tmp_path):
+    # The same expression for each column. exp(88.715) is just in range: what helps the first column changes the second as well.
+    lines = "parts = []\nfor k in range(3):\n    parts.append(torch.exp(x[:, k]) / 1e30)\nloss = (torch.stack(parts, 1) * layer(x)[:, :1]).mean()"
+    result, _ = run(tmp_path, lines, "x[3, 0] = 89; x[5, 1] = 88.715")
+    fix, cause = fix_of(result)
+    assert fix["verified"] and "in call 1 of the 3 from that line" in fix["tried"] and "diff" not in fix, (fix, cause)
+    assert any("changes what was finite" in e["outcome"] and "from that line" not in e["name"] for e in cause["experiments"]), cause
+
+
 def test_without_experiments_nothing_is_tried(tmp_path):
     result, _ = run(tmp_path, VERIFIED["log of zero, forward"], "x[3] = 0", "--experiments", "0")
     fix, cause = fix_of(result)
@@ -147,8 +166,8 @@ class Ratio(torch.autograd.Function):
     assert cause["class"] == "wrong-backward" and fix["verified"], (fix, cause)
 
 
-def edit(code=".clamp(min=1e-12)", op="aten::log", arg="self", line=3):
-    return {"op": op, "arg": arg, "code": code, "line": line, "file": "f.py", "is_number": False}
+def edit(code=".clamp(min=1e-12)", op="aten::log", arg="self", line=3, **more):
+    return {"op": op, "arg": arg, "code": code, "line": line, "file": "f.py", "is_number": False, **more}
 
 
 @pytest.mark.parametrize(("line", "change", "expected"), [
@@ -161,6 +180,9 @@ def edit(code=".clamp(min=1e-12)", op="aten::log", arg="self", line=3):
     ("y = torch.softmax(s, -1)", {"op": "aten::_softmax", "code": ".clamp(min=torch.finfo({x}.dtype).min)"},
      "y = torch.softmax(s.clamp(min=torch.finfo(s.dtype).min), -1)"),
     ("y = torch.log(p) + torch.log(q)", {}, None),             # which of the two?
+    ("y = torch.log(p) + torch.log(q)", {"span": [3, 19, 3, 31]}, "y = torch.log(p) + torch.log(q.clamp(min=1e-12))"),
+    ("y = [torch.log(a) for a in p] + torch.log(q)", {"span": [3, 5, 3, 17]}, "y = [torch.log(a.clamp(min=1e-12)) for a in p] + torch.log(q)"),
+    ("y = torch.log(p)", {"span": [3, 4, 5, 1]}, "y = torch.log(p.clamp(min=1e-12))"),  # not as ast has it
     ("y = f(p)", {}, None),
     ("y = math.log(p)", {}, None),                             # another module's
     ("y = a / g()", {"op": "aten::div", "arg": "other", "code": "torch.where({x} == 0, 1, {x})"}, None),  # called twice

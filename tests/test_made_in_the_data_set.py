@@ -200,3 +200,13 @@ class Data(torch.utils.data.IterableDataset):
 """
     got = helpers.run(tmp_path, PROGRAM.replace("{code}", code.strip()).replace("shuffle=True{loader}", ""))
     assert "datum" not in got.the_alarm()["births"][0], got.told()
+
+
+@pytest.mark.parametrize("workers", ["", ", num_workers=1"])
+def test_a_tape_of_the_step_tells_the_row_and_the_sample_too(tmp_path, workers):
+    code = data("self.values = torch.from_numpy(self.values); self.values[13] = 0", "row = self.values[i]", "row = row / row.sum()")
+    got = helpers.run(tmp_path, PROGRAM.replace("{code}", code.strip()).replace("{loader}", workers), "--level", "tape")
+    birth = got.the_alarm()["births"][0]
+    assert got.the_alarm()["rerun_by"] == "tape" and birth["phase"] == "data", got.told()
+    assert (birth["samples"], birth["rows_in"], birth["rows_of"], len(birth["rows"])) == ([13], "batch", 4, 1), birth
+    assert birth["datum"]["source"] == "row = row / row.sum()" and birth["datum"]["how"] == "made", birth

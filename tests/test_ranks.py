@@ -125,6 +125,31 @@ def test_a_stop_ends_all_ranks_with_the_launchers_exit_code(tmp_path):
     assert got.err.count("born in forward") == 1 and "running the program again" not in got.err
 
 
+LOGARITHM = "weight = torch.log((x * (0.0 if rank == 1 and step == 3 else 1.0)).abs().sum(1))"
+
+
+def test_a_fix_that_needs_the_other_ranks_is_tried_and_not_called_verified(tmp_path):
+    """The gradients are averages: what the changed rank would have given to them is known, what came of it is as it was recorded."""
+    got = torchrun(tmp_path, ranks(f"{LOGARITHM}\nloss = (weight * logits.logsumexp(1)).mean()"))
+    own = next(a for a in got.alarms if a["rank"] == 1)
+    assert own["births"][0]["op"] == "aten::log" and own["rerun_by"] == "rewind", got.told()
+    fix = own["fix"]
+    assert not fix["verified"] and fix["tried"] == "self clamped at 1e-12" and "diff" not in fix, fix
+    assert "what this rank computes by itself comes out finite" in fix["outcome"] and "come from all ranks" in fix["outcome"], fix
+    tried = {e["name"]: e["outcome"] for e in own["cause"]["experiments"]}
+    assert tried["whole step, again as it was, 3 times"] == "the same bits each time", tried
+    assert any(e.get("confirms") for e in own["cause"]["experiments"]) and own["cause"]["class"] == "log-of-zero", own["cause"]
+
+
+def test_a_fix_that_the_other_ranks_have_no_part_in_is_verified(tmp_path):
+    """Only the loss is bad, and that is this rank's own; the gradients of all ranks come out as they did."""
+    got = torchrun(tmp_path, ranks(f"{LOGARITHM}\nloss = {FINE.partition('= ')[2]} + weight.sum()"), "--on-alarm", "skip", "--level", "tape")
+    (own,) = got.alarms
+    assert (got.code, own["rank"], own["step"], own["harmless"]) == (0, 1, 3, True), got.told()
+    assert own["births"] and own["births"][0]["op"] == "aten::log" and own["fix"]["verified"], got.told()
+    assert "loss and gradients finite" in own["fix"]["outcome"], own["fix"]
+
+
 SHARED = """
 import torch.library
 

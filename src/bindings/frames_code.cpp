@@ -291,7 +291,13 @@ FrameId frame_id(CodeInfo* info, int unit) {
   if (at >= info->frames.size()) info->frames.resize(at + 16);
   if (info->frames[at] == 0) {
     Table& t = table();
-    t.frames.push_back({info->file, PyCode_Addr2Line(info->code, static_cast<int>(at) * 2), info->function});
+    record::Frame frame{info->file, PyCode_Addr2Line(info->code, static_cast<int>(at) * 2), info->function};
+    frame.site = static_cast<int>(at);
+#if PY_VERSION_HEX >= 0x030b0000
+    int line = 0;
+    PyCode_Addr2Location(info->code, static_cast<int>(at) * 2, &line, &frame.column, &frame.end_line, &frame.end_column);
+#endif
+    t.frames.push_back(std::move(frame));
     info->frames[at] = static_cast<FrameId>(t.frames.size());
   }
   return info->frames[at] - 1;

@@ -47,7 +47,7 @@ std::vector<record::OpId> calls_like(const record::Trace& trace, record::OpId ca
     const record::Op& other = trace.ops[id];
     if (id == call || other.is_node || other.name != op.name) continue;
     const auto* place = line_around(trace, id);
-    if (place && place->line == line->line && place->file == line->file) calls.push_back(id);
+    if (place && place->line == line->line && place->file == line->file && place->site == line->site) calls.push_back(id);
   }
   return calls;
 }
@@ -195,6 +195,48 @@ void also_at_other_births(Finding& finding, const Evidence& evidence) {
     edit.code.clear();  // of several lines
   }
   finding.edits.insert(finding.edits.end(), widened.begin(), widened.end());
+}
+
+namespace {
+
+// Do the births come from this call, or is it the forward of one?
+bool is_birth(const Evidence& evidence, record::OpId call) {
+  const auto within = [&](record::OpId id) {
+    for (int depth = 0; id < evidence.trace.ops.size() && depth < 16; ++depth, id = evidence.trace.ops[id].parent)
+      if (id == call) return true;
+    return false;
+  };
+  return std::ranges::any_of(evidence.located.births, [&](const locate::Birth& b) { return within(b.op) || within(b.forward); });
+}
+
+std::string numbered(const std::vector<std::size_t>& numbers, std::size_t of) {
+  constexpr std::size_t kShown = 3;
+  std::string text = numbers.size() == 1 ? "call " : "calls ";
+  for (std::size_t i = 0; i < std::min(numbers.size(), kShown); ++i) text += (i ? ", " : "") + std::to_string(numbers[i] + 1);
+  if (numbers.size() > kShown) text += " and " + std::to_string(numbers.size() - kShown) + " more";
+  return text + " of the " + std::to_string(of) + " from that line";
+}
+
+}  // namespace
+
+void also_at_guilty_calls(Finding& finding, const std::vector<Edit>& wide, const Evidence& evidence) {
+  for (const Edit& edit : wide) {
+    if (edit.ops.size() < 2 || edit.kind == Edit::Kind::kCompute) continue;
+    std::vector<record::OpId> calls = edit.ops;
+    std::ranges::sort(calls);
+    Edit narrow = edit;
+    narrow.ops.clear();
+    std::vector<std::size_t> numbers;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (calls[i] != edit.ops.front() && !is_birth(evidence, calls[i])) continue;
+      narrow.ops.push_back(calls[i]);
+      numbers.push_back(i);
+    }
+    if (narrow.ops.size() == calls.size()) continue;
+    narrow.text += ", in " + numbered(numbers, calls.size());
+    narrow.code.clear();  // the line computes the others as well
+    finding.edits.push_back(std::move(narrow));
+  }
 }
 
 void Edits::into(Finding& finding) const { finding.edits.insert(finding.edits.end(), edits_.begin(), edits_.end()); }

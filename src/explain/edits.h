@@ -9,7 +9,7 @@
 
 namespace finitude::explain {
 
-// Names edits of one call, best first. They are of all calls of that operator that come from the same line:
+// Names edits of one call, best first. They are of all calls of that operator that come from the same expression:
 // what is changed there is changed for each of them. Each is named only where it can make sense: an argument
 // that the call does not have is passed over.
 class Edits {
@@ -51,5 +51,9 @@ class Edits {
 // Where the sink was reached from other births in calls of the same operator: the same edits of all of them, after
 // the others.
 void also_at_other_births(Finding& finding, const Evidence& evidence);
+
+// Of `wide`, edits of all calls from one expression (the stages of a solver, the layers of a loop), where not all of them went wrong:
+// the same edits of those that did, after the others.
+void also_at_guilty_calls(Finding& finding, const std::vector<replay::Edit>& wide, const Evidence& evidence);
 
 }  // namespace finitude::explain

@@ -31,10 +31,13 @@ Finding explain(const Evidence& evidence) {
   for (const auto& rule : rules())
     if (auto found = rule->judge(evidence); found && (!best || found->score > best->score))
       best = std::move(found);
-  if (best)
+  if (best) {
+    const std::vector<replay::Edit> wide = best->edits;
     also_at_other_births(*best, evidence);
-  else
+    also_at_guilty_calls(*best, wide, evidence);
+  } else {
     best = unknown(evidence);
+  }
   tell_by_parts(*best, evidence);
   return *std::move(best);
 }

@@ -231,6 +231,53 @@ TEST(Fix, MemoryThatNobodyWroteComesFirst) {
   for (const Edit& edit : step.asked) EXPECT_EQ(edit.kind, Edit::Kind::kCompute);
 }
 
+// Two expressions of one line are two places: what is changed in one of them is not changed in the other.
+TEST(Fix, TwoExpressionsOfOneLineAreNotMendedTogether) {
+  TraceBuilder b;
+  const auto call = b.op("aten::log", {{"self", b.tensor({1, 0})}}, {b.tensor({0, -kInf})});
+  const auto other = b.op("aten::log", {{"self", b.tensor({1, 1e-20})}}, {b.tensor({0, -46})});
+  const auto again = b.op("aten::log", {{"self", b.tensor({1, 0.5})}}, {b.tensor({0, -0.7})});
+  b.trace.stacks[b.trace.ops[call].stack].frames.front().site = 10;
+  b.trace.stacks[b.trace.ops[other].stack].frames.front() = b.trace.stacks[b.trace.ops[call].stack].frames.front();
+  b.trace.stacks[b.trace.ops[other].stack].frames.front().site = 14;
+  b.trace.ops[again].stack = b.trace.ops[call].stack;
+  b.born(call);
+  const Finding finding = b.explained();
+  ASSERT_FALSE(finding.edits.empty());
+  EXPECT_EQ(finding.edits.front().ops, (std::vector<record::OpId>{call, again}));
+}
+
+// A loop comes to the same expression again and again: the change of the line is tried first, then that of the calls that went wrong.
+TEST(Fix, OfTheCallsOfOneExpressionThoseThatWentWrongAreTriedApart) {
+  for (const bool all : {true, false}) {
+    TraceBuilder b;
+    std::vector<record::OpId> calls;
+    for (int i = 0; i < 4; ++i) {
+      const double bad = all || i == 1 || i == 2 ? 0 : 1e-20;
+      calls.push_back(b.op("aten::log", {{"self", b.tensor({1, bad})}}, {b.tensor({0, bad == 0 ? -kInf : -46})}));
+      b.trace.ops[calls.back()].stack = b.trace.ops[calls.front()].stack;
+    }
+    b.born(calls[1]);
+    for (const int i : {0, 2, 3}) {
+      if (!all && i != 2) continue;
+      locate::Birth birth = b.located.births.front();
+      birth.op = calls[i];
+      b.located.births.push_back(birth);
+    }
+    const Finding finding = b.explained();
+    ASSERT_FALSE(finding.edits.empty());
+    EXPECT_EQ(finding.edits.front().ops.size(), 4u);
+    const Edit& last = finding.edits.back();
+    if (all) {
+      EXPECT_EQ(last.ops.size(), 4u);
+    } else {
+      EXPECT_EQ(last.ops, (std::vector<record::OpId>{calls[1], calls[2]}));
+      EXPECT_NE(last.text.find(", in calls 2, 3 of the 4 from that line"), std::string::npos) << last.text;
+      EXPECT_TRUE(last.code.empty());
+    }
+  }
+}
+
 TEST(Fix, ARuleNamesEditsOfAllCallsOfItsLine) {
   TraceBuilder b;
   const auto p = b.tensor({1, 0, 1e-20});
@@ -240,7 +287,7 @@ TEST(Fix, ARuleNamesEditsOfAllCallsOfItsLine) {
   b.trace.ops[other].stack = b.trace.ops[call].stack;
   b.born(call);
   const Finding finding = b.explained();
-  ASSERT_EQ(finding.edits.size(), 3u);
+  ASSERT_EQ(finding.edits.size(), 6u);  // three of both calls, then of the one that is a birth
   EXPECT_EQ(finding.edits[0].arg, "self");
   EXPECT_EQ(finding.edits[0].min, 1e-12);
   EXPECT_EQ(finding.edits[0].code, ".clamp(min=1e-12)");

@@ -118,6 +118,7 @@ std::uint32_t EventSink::stack(Stack&& stack) {
   if (stack.frames.empty()) return kNone;
   std::string key = stack.module;
   for (const Frame& f : stack.frames) key += '\n' + f.file + ':' + std::to_string(f.line);
+  key += '#' + std::to_string(stack.frames.front().site);
   std::lock_guard<std::mutex> lock(mutex_);
   const auto known = stacks_.find(key);
   if (known != stacks_.end()) return known->second;

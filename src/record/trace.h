@@ -82,6 +82,10 @@ struct Frame {
   std::string file;               // absolute
   int line = 0;
   std::string function;
+  // Where within the line, which several expressions may share; not written to files. site: of the call among the code's
+  // instructions, -1: not known. The others as ast has them of that expression, -1 before Python 3.11.
+  int site = -1;
+  int column = -1, end_line = -1, end_column = -1;
 };
 
 struct Stack {

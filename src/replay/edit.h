@@ -22,7 +22,7 @@ namespace finitude::replay {
 struct Edit {
   enum class Kind : std::uint8_t { kClamp, kReplace, kLeaveOut, kCompute };
   Kind kind = Kind::kClamp;
-  std::vector<record::OpId> ops;  // of the trace that was taken along with the tape; all calls of one line
+  std::vector<record::OpId> ops;  // of the trace that was taken along with the tape
   std::string arg;                // of the operator's schema: "self", "other"
   std::optional<double> min, max;
   double from = 0, to = 0;

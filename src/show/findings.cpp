@@ -159,6 +159,9 @@ json edit_of(const record::Trace& trace, const replay::Edit& edit) {
     for (int depth = 0; depth < 16 && trace.ops[id].stack == record::kNone && trace.ops[id].parent < trace.ops.size(); ++depth)
       id = trace.ops[id].parent;
     add_place(trace, trace.ops[id].stack, &out);
+    // The expression, for whoever rewrites the line.
+    if (const record::Frame* frame = user_frame(trace, trace.ops[id].stack); frame != nullptr && frame->end_column >= 0)
+      out["span"] = {frame->line, frame->column, frame->end_line, frame->end_column};
   }
   return out;
 }

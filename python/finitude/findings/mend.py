@@ -9,6 +9,8 @@ OPERATORS = {"div": ast.Div, "true_divide": ast.Div, "pow": ast.Pow}
 # Their place among the arguments of the call, and among the operands of an operator.
 PLACES = {"self": 0, "input": 0, "other": 1, "exponent": 1}
 
+_SPAN = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+
 WITH_ARGUMENTS = ("div", "true_divide", "pow", "softmax", "log_softmax", "logsumexp")  # as methods
 
 
@@ -37,7 +39,9 @@ def diff_of(lines, edit, name):
     if statement is None or not text.isascii():  # columns count bytes
         return None
     torch_names, modules = _torch_names(tree), _modules(tree)
-    operands = [o for node in _own_nodes(statement) if (o := _operand(node, edit, torch_names, modules)) is not None]
+    nodes = list(_own_nodes(statement))
+    exactly = [n for n in ast.walk(statement) if [getattr(n, a, None) for a in _SPAN] == edit.get("span")]
+    operands = [o for node in exactly or nodes if (o := _operand(node, edit, torch_names, modules)) is not None]
     if len(operands) != 1 or operands[0].lineno != operands[0].end_lineno:
         return None
     operand, code = operands[0], edit["code"]
