@@ -88,13 +88,53 @@ def test_rollback_leaves_the_step_out_like_skip(tmp_path):
     assert got.the_alarm()["weights"] == "clean"
 
 
-def test_steps_that_are_not_run_again_name_the_one_before_that_failed_alike(tmp_path):
-    got = run(tmp_path, loop(3, 5, 6), "--on-alarm", "skip")
-    first, *others = got.alarms
-    assert first["births"] and [a["step"] for a in got.alarms] == [3, 5, 6], got.told()
-    for alarm in others:
-        assert (alarm["rerun_by"], alarm["cause"]["class"], alarm["births"]) == ("none", "unknown", []), alarm
-        assert alarm["cause"]["text"] == "not run again; step 3 failed at the same loss and is explained"
+SEVERAL = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+opt = torch.optim.Adam(model.parameters(), lr=0.01)
+batches = torch.rand(14, 8, 4) + 0.1
+batches[3, 2] = 0
+batches[9, 5] = 0
+def step(x):
+    opt.zero_grad()
+    weight = torch.log(x.sum(1))
+    loss = (model(x).squeeze(1) * weight).mean()
+    if STEP == 12: loss = loss + torch.sqrt(x[0, 0] - 5)
+    loss.backward()
+    opt.step()
+STEP = 0
+LOOP
+print("ended", all(p.isfinite().all().item() for p in model.parameters()))
+"""
+
+
+def test_every_bad_step_that_can_be_run_again_in_place_is_explained(tmp_path):
+    """The second fails as the first did, on another sample; the third at another line."""
+    got = run(tmp_path, SEVERAL.replace("LOOP", "for STEP in range(len(batches)):\n    step(batches[STEP])"), "--on-alarm", "skip")
+    first, second, third = got.alarms
+    assert got.code == 0 and got.out == "ended True\n", got.told()
+    assert [(a["step"], a["rerun_by"], a["rerun_verified"], a["births"][0]["op"], a["births"][0]["rows"], a["cause"]["class"])
+            for a in (first, second)] == [(step, "rewind", True, "aten::log", [row], "log-of-zero") for step, row in ((3, 2), (9, 5))]
+    assert (third["step"], third["births"][0]["op"], third["cause"]["class"]) == (12, "aten::sqrt", "negative-domain"), third
+    assert "step 9: loss is Inf, the step was left out; born as in step 3: aten::log at train.py:" in got.err, got.err
+    assert ", row 5\n" in got.err and got.err.count("born in forward") == 2, got.err
+    assert all(a["capsule"] and a["fix"]["verified"] for a in got.alarms), got.told()
+
+
+def test_eight_are_explained_in_place(tmp_path):
+    got = run(tmp_path, loop(*range(1, 12)), "--on-alarm", "skip", "--max-skips", "20")
+    assert [bool(a["births"]) for a in got.alarms] == [True] * 8 + [False] * 3, got.told()
+    assert got.alarms[-1]["cause"]["text"] == "not run again; step 8 failed at the same loss and is explained"
+
+
+def test_steps_that_cannot_be_run_again_in_place_name_the_one_before_that_failed_alike(tmp_path):
+    got = run(tmp_path, SEVERAL.replace("LOOP", "list(map(step, batches))"), "--on-alarm", "skip")
+    first, second = got.alarms
+    assert first["births"] and first["rerun_by"] == "restart", got.told()
+    assert (second["rerun_by"], second["cause"]["class"], second["births"]) == ("none", "unknown", []), second
+    assert second["cause"]["text"] == "not run again; step 3 failed at the same loss and is explained"
+    assert second["rerun_text"].endswith("a second process is started for the first of its kind"), second["rerun_text"]
 
 
 def test_only_the_same_sink_of_the_same_optimizer_counts_as_alike():

@@ -81,7 +81,10 @@ void define_core(py::module_& m) {
       .def(py::init([](const std::string& policy) { return decide::SecondRuns(policy_of(policy)); }))
       .def("take", [](decide::SecondRuns& self, const std::string& sink, bool harmless, bool has_allowances, bool is_traced) {
         return self.take(sink_of(sink), harmless, has_allowances, is_traced);
-      });
+      })
+      .def("take_in_place", &decide::SecondRuns::take_in_place)
+      .def("in_place_only", &decide::SecondRuns::in_place_only)
+      .def("end_in_place", &decide::SecondRuns::end_in_place);
   py::class_<decide::ScalerSkips>(m, "ScalerSkips")
       .def(py::init<>())
       .def("on_skip", [](decide::ScalerSkips& self, std::uint32_t optimizer, std::uint64_t step, const py::object& scale) {

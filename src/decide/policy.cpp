@@ -59,7 +59,16 @@ bool SecondRuns::take(SinkKind sink, bool harmless, bool has_allowances, bool is
   const bool fresh = has_allowances || (left_ > 0 && !(goes_on && (explained_ & bit) != 0));
   if (!fresh && !is_traced) return false;
   if (!is_traced && left_ > 0) --left_;
+  if (!is_traced) ++taken_;
+  in_place_only_ = false;
   explained_ |= bit;
+  return true;
+}
+
+bool SecondRuns::take_in_place() noexcept {
+  if (policy_ == Policy::kRaise || taken_ >= kLimitInPlace) return false;
+  ++taken_;
+  in_place_only_ = true;
   return true;
 }
 

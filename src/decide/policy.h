@@ -60,10 +60,11 @@ class PolicyMachine {
   std::unordered_map<std::uint32_t, Row> rows_;
 };
 
-// How many alarms of a run are explained by a second run. Those that follow are reported without.
+// How many alarms of a run are explained by a second run, and in which ways. Those that follow are reported without.
 class SecondRuns {
  public:
-  static constexpr std::uint32_t kLimit = 3;
+  static constexpr std::uint32_t kLimit = 3;         // in any way, a whole second process included
+  static constexpr std::uint32_t kLimitInPlace = 8;  // all together: as many as there are capsules kept of a run
 
   explicit SecondRuns(Policy policy, std::uint32_t limit = kLimit) noexcept : policy_(policy), left_(limit) {}
 
@@ -72,11 +73,21 @@ class SecondRuns {
   // True: explain it, and it is counted.
   bool take(SinkKind sink, bool harmless, bool has_allowances, bool is_traced) noexcept;
 
+  // Of an alarm that take() has refused. True: explain it all the same where that costs a step or two, and it is counted. The step may
+  // have failed for another reason than the one before it, on other samples.
+  bool take_in_place() noexcept;
+  // Is the one that was counted last of that sort?
+  bool in_place_only() const noexcept { return in_place_only_; }
+  // This program's steps cannot be run again in place.
+  void end_in_place() noexcept { taken_ = kLimitInPlace; }
+
   std::uint32_t left() const noexcept { return left_; }
 
  private:
   Policy policy_;
   std::uint32_t left_;
+  std::uint32_t taken_ = 0;
+  bool in_place_only_ = false;
   std::uint32_t explained_ = 0;  // a bit per sink kind, harmless and not
 };
 

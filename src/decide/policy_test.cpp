@@ -134,6 +134,30 @@ TEST(SecondRuns, AllowancesAndTracesAreOutsideTheBudget) {
   EXPECT_EQ(traced.left(), 3u);
 }
 
+TEST(SecondRuns, InPlaceThereAreEightTogether) {
+  SecondRuns runs(Policy::kSkip);
+  EXPECT_TRUE(runs.take(SinkKind::kLoss, false, false, false));
+  EXPECT_FALSE(runs.in_place_only());
+  for (int i = 0; i < 7; ++i) {
+    EXPECT_FALSE(runs.take(SinkKind::kLoss, false, false, false));
+    EXPECT_TRUE(runs.take_in_place());
+    EXPECT_TRUE(runs.in_place_only());
+  }
+  EXPECT_FALSE(runs.take_in_place());
+  EXPECT_TRUE(runs.take(SinkKind::kGradient, false, false, false));  // of another kind
+  EXPECT_FALSE(runs.in_place_only());
+  EXPECT_FALSE(SecondRuns(Policy::kRaise).take_in_place());
+}
+
+TEST(SecondRuns, NoneInPlaceWhereOneFailed) {
+  SecondRuns runs(Policy::kSkip);
+  EXPECT_TRUE(runs.take(SinkKind::kLoss, false, false, false));
+  EXPECT_TRUE(runs.take_in_place());
+  runs.end_in_place();
+  EXPECT_FALSE(runs.take_in_place());
+  EXPECT_TRUE(runs.take(SinkKind::kParameter, false, false, false));
+}
+
 #ifdef FINITUDE_HAS_RAPIDCHECK
 
 // Any run of good and bad steps of up to three optimizers: what the script sees is counted by hand.

@@ -302,7 +302,8 @@ decide::Action Engine::act(Watched& watched, json alarm, const Closure* closure,
     if (decide::report_word(known) == kind) sink = known;
   }
   // Should our own work fail from here on, what was decided still holds.
-  if (closure != nullptr && second_runs_.take(sink, harmless, false, false)) {
+  if (closure != nullptr && (second_runs_.take(sink, harmless, false, false) ||
+                             (policy_ != decide::Policy::kWarn && second_runs_.take_in_place()))) {
     safely([&] { explain(watched, alarm, *closure, before); });
   }
   const decide::Action action = machine_.on_alarm(watched.ordinal(), alarm["step"], harmless);

@@ -151,7 +151,8 @@ class ByHand:
             for mark in bad.marks:
                 mark.put_back()
             bad.ledger.mend()
-        if session.second_runs.take("loss", False, False, False) and not (self.closure and self._call_again(alarm, bad)):
+        runs = session.second_runs
+        if (runs.take("loss", False, False, False) or (self.closure and runs.take_in_place())) and not (self.closure and self._call_again(alarm, bad)):
             restart.run(session, alarm, bad.expected, hand=bad.step)
         alarm.pop("optimizer_ordinal", None)
         alarm["action"] = {"warn": "reported, the step is applied", "skip": "the step was left out",

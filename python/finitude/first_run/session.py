@@ -13,7 +13,7 @@ from ..findings import findings, unwatched
 from ..findings.report import Report
 from ..program import discover, guard, intake, makers, ranks, ruined, scaling, sinks as sinks_of, streams
 from ..program.counts import count_text, statistic
-from ..second_run import damage, dropped, late, recall, restart, rewind, tape, together
+from ..second_run import damage, dropped, late, recall, restart, rewind, shared, tape, together
 from ..second_run.shared import NOT_RUN, Told
 from . import allowed, at_start, byhand
 from .hold import Holds
@@ -267,10 +267,9 @@ class Session:
         bad one that a search began with.
         """
         traced = self.config.level == "trace" and where in ("window", "skipped", "written", "search")
-        allowances = bool(self.allowed or self.allowed_tensors)
         vote = together.vote_on(self, optimizer, alarm) if rerun_wanted and where == "window" and self.config.level == "gate" else None
         kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
-        if rerun_wanted and self.second_runs.take(kind, alarm["harmless"], allowances, traced):
+        if rerun_wanted and shared.runs_again(self, alarm, kind, where, traced):
             if traced and rewind.try_trace(self, optimizer, alarm, sinks):
                 pass
             elif where == "window" and not vote and tape.explain(self, optimizer, alarm, sinks):

@@ -1,11 +1,13 @@
 """What a person is told of an alarm while the program runs: the whole report, one line, or nothing."""
 
+import os
 import sys
 
 from ..base.plain_json import safe
 from ..program import ranks
 
 MOST_LINES = 10   # about alarms of one kind
+MOST_LISTED = 4   # rows or samples in one line
 
 
 class Teller:
@@ -14,6 +16,7 @@ class Teller:
         self.show = None     # takes a report (document, text) instead of stderr, and says whether it did
         self.later = None    # an alarm that a second run of all ranks is to explain once they have ended
         self._told = {}      # what kind of alarm -> how often it was told of in one line
+        self._births = {}    # place of a birth -> the step whose report told of it
 
     def tell(self, alarm, brief=False):
         """The report of an alarm; of one like others before, that no second run explained, one line; of many, nothing.
@@ -28,6 +31,12 @@ class Teller:
                 self._line(alarm, "; further ones are only counted" if self._told[what] == MOST_LINES else "")
             return
         self._told.setdefault(what, 0)
+        if alarm["births"] and alarm["action"] != "stopped":
+            birth = alarm["births"][0]
+            place = alarm["optimizer"], *(birth[key] for key in ("phase", "op", "file", "line", "module", "node")), alarm["cause"]["class"]
+            if (first := self._births.setdefault(place, alarm["step"])) != alarm["step"]:
+                self._line(alarm, f"; born as in step {first}: {_place_in_words(birth)}")
+                return
         if ranks.several() and alarm["sink"]["kind"] != "loss" and all(b["phase"] == "communication" for b in alarm["births"]):
             self._line(alarm)  # averaged gradients are bad everywhere; the rank whose own loss is bad tells more
             return
@@ -41,6 +50,17 @@ class Teller:
 
     def _line(self, alarm, more=""):
         _say(f"finitude: step {alarm['step']}: {alarm['text']}, {alarm['action']}{more}\n")
+
+
+def _place_in_words(birth):
+    words = birth["op"] or birth["phase"]
+    if birth["file"]:
+        words += f" at {os.path.basename(birth['file'])}:{birth['line']}"
+    for what, many in (("row", birth.get("rows")), ("sample", birth.get("samples"))):
+        if many:
+            listed = ", ".join(map(str, many[:MOST_LISTED])) + (f" and {len(many) - MOST_LISTED} more" if len(many) > MOST_LISTED else "")
+            words += f", {what}{'s' if len(many) > 1 else ''} {listed}"
+    return words
 
 
 def _to_come(alarm):

@@ -33,6 +33,10 @@ def run(session, alarm, expected, where="window", hand=None):
     hand: of a program without an optimizer, the engine call whose loss is bad.
     """
     start = session.start
+    if session.second_runs.in_place_only():
+        session.second_runs.end_in_place()
+        findings.passed_over(alarm, "a second process is started for the first of its kind")
+        return False
     if ranks.several():
         findings.passed_over(alarm, TOGETHER)
         if session.member and start is not None and not alarm["harmless"]:

@@ -11,6 +11,15 @@ NOT_RUN = "the step was not run again"   # the cause of an alarm of which nothin
 KEPT = 16      # alarms that a later one may be part of
 
 
+def runs_again(session, alarm, kind, where, traced):
+    """Is the step of this alarm run again, in any way, or where one like it is explained, in place?"""
+    if session.second_runs.take(kind, alarm["harmless"], bool(session.allowed or session.allowed_tensors), traced):
+        return True
+    # Where bad steps are applied the next ones are bad for that, and where all is NaN no bit tells one step from another.
+    in_place = where == "window" and session.config.on_alarm != "warn" and not session.damaged and not ranks.several()
+    return in_place and session.second_runs.take_in_place()
+
+
 class Told:
     """The last alarms, by the numbers under which the gradients of other optimizers know them."""
 
