@@ -231,7 +231,8 @@ bool Keeper::unchanged(PyObject* object, Value* value) {
       break;
     case Held::kWeak: return value->size < 0 && weak_is(value->ref, object);
     case Held::kWitness:
-      if (weak_object(value->ref) == nullptr) return false;
+      // Another one may have come to stand there, about the same witness: what was made of the first is no equal of it.
+      if (weak_object(value->ref) == nullptr || !value->stand_in.empty()) return false;
       break;
     case Held::kInPlace: return value->marks == reinterpret_cast<std::uintptr_t>(Py_TYPE(object));
     default: return false;
@@ -242,7 +243,7 @@ bool Keeper::unchanged(PyObject* object, Value* value) {
 
 void Keeper::forget(Value* value) {
   discard(value->ref);
-  discard(value->stand_in.object);
+  discard(std::move(value->stand_in));
   *value = Value{};
 }
 
@@ -252,11 +253,16 @@ void Keeper::flush() {
     dropped_.pop_back();
     Py_DECREF(owned);
   }
+  while (!dropped_stand_ins_.empty()) {
+    StandIn owned = dropped_stand_ins_.back();
+    dropped_stand_ins_.pop_back();
+    owned.drop();
+  }
 }
 
 void Keeper::keep_new(PyObject* object, Value* value) {
   PyObject* before = value->ref;
-  PyObject* stood_in = value->stand_in.object;
+  StandIn stood_in = value->stand_in;
   *value = Value{};
   value->object = object;
   if (object != nullptr) {
@@ -296,7 +302,7 @@ void Keeper::keep_new(PyObject* object, Value* value) {
     }
   }
   discard(before);
-  discard(stood_in);
+  discard(std::move(stood_in));
 }
 
 // True when the container may be kept alive. Otherwise it leaves behind how to know it again.
@@ -313,30 +319,45 @@ bool Keeper::look_into(PyObject* object, Value* value) {
   }
   value->held = Held::kWitness;
   value->marks = look.marks;
+  // A list or dict that somebody else holds too may live on, and a second one would stand beside it.
+  if (make_stand_in != nullptr && (PyTuple_CheckExact(object) || Py_REFCNT(object) == 1)) {
+    stand_in_for_all(object, 0, &value->stand_in);
+  }
   return false;
 }
+
+namespace {
+
+// The container that was looked into, if it still stands there and holds what it held. A list may have got longer since.
+PyObject* witnessed(const Value& value, PyObject* live) {
+  if (weak_object(value.ref) == nullptr || live == nullptr || live != value.object) return nullptr;
+  const Py_ssize_t count = element_count(live);
+  const bool longer = PyList_CheckExact(live) && count > value.size;
+  if (type_info(Py_TYPE(live)).value != TypeClass::kContainer || (count != value.size && !longer)) return nullptr;
+  // Everything counts as weak here: the same elements in the same order give the same marks.
+  Look look{nullptr, nullptr};
+  if (longer) {
+    for (Py_ssize_t i = value.size; i-- > 0 && look.see(PyList_GET_ITEM(live, i)) == 0;) {
+    }
+  } else {
+    look.into(live);
+  }
+  return look.marks == value.marks ? live : nullptr;
+}
+
+}  // namespace
 
 PyObject* recall(const Value& value, PyObject* live) {
   switch (value.held) {
     case Held::kStrong: return value.ref;
     case Held::kWeak: {
       PyObject* object = weak_object(value.ref);
-      const StandIn& other = value.stand_in;
-      if (object == nullptr && other.object == nullptr && other.make != nullptr) {
-        other.object = other.make(other);
-        if (other.object == nullptr) PyErr_Clear();
-      }
-      return object != nullptr ? object : other.object;
+      return object != nullptr ? object : value.stand_in.get();
     }
     case Held::kWitness: {
-      PyObject* witness = weak_object(value.ref);
-      if (witness == nullptr || live == nullptr || live != value.object) return nullptr;
-      if (type_info(Py_TYPE(live)).value != TypeClass::kContainer || element_count(live) != value.size)
-        return nullptr;
-      // Everything counts as weak here: the same elements in the same order give the same marks.
-      Look look{nullptr, nullptr};
-      look.into(live);
-      return look.marks == value.marks ? live : nullptr;
+      PyObject* object = witnessed(value, live);
+      // One that still stands there, but holds something else now, is no other one.
+      return object != nullptr || (live == value.object && !PyTuple_CheckExact(live)) ? object : value.stand_in.get();
     }
     case Held::kInPlace:
       return live != nullptr && live == value.object &&

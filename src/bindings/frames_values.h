@@ -1,5 +1,6 @@
 // How one value of the user's program is remembered: firmly where that prolongs nothing that matters,
-// otherwise by weak reference, so that a snapshot never keeps a tensor (or what holds one) alive.
+// otherwise by weak reference, so that a snapshot keeps no graph and nothing large alive. What has died by then is made anew of the
+// parts that were firmly kept.
 #pragma once
 
 #include <Python.h>
@@ -38,12 +39,24 @@ enum class Held : std::uint8_t {
   kNothing,     // cannot be brought back
 };
 
+// What an equal of a dead value is made of, where that is more than a few bits. To destroy it may run Python code.
+class Substitute {
+ public:
+  virtual ~Substitute() = default;
+  virtual PyObject* make() const = 0;                    // new reference, or null with an error
+};
+
 // What to give back once a weakly kept tensor has died: an equal of it, or how to make one, which costs a healthy step less.
 struct StandIn {
   mutable PyObject* object = nullptr;                    // owned
+  Substitute* substitute = nullptr;                      // owned
   PyObject* (*make)(const StandIn& of) = nullptr;        // new reference, or null with an error
   std::uint64_t bits[2] = {};                            // the rest is for `make`
   std::int32_t dtype = 0, dims = 0;
+
+  bool empty() const { return object == nullptr && substitute == nullptr && make == nullptr; }
+  PyObject* get() const;                                 // borrowed; null where none can be made
+  void drop();                                           // frees what it owns, which may run Python code
 };
 
 struct Value {
@@ -104,16 +117,20 @@ class Keeper {
   static bool unchanged(PyObject* object, Value* value);
   void forget(Value* value);
   void discard(PyObject* owned) { if (owned != nullptr) dropped_.push_back(owned); }
+  void discard(StandIn&& owned) { if (!owned.empty()) dropped_stand_ins_.push_back(owned); }
   void flush();
 
  private:
   void keep_new(PyObject* object, Value* value);
   bool look_into(PyObject* object, Value* value);
+  bool stand_in_for(PyObject* object, int depth, StandIn* out) const;
+  bool stand_in_for_all(PyObject* container, int depth, StandIn* out) const;
   bool value_may_stay(PyObject* object) const {
     return keep_strong != nullptr && keep_strong(object, context);
   }
 
   std::vector<PyObject*> dropped_;
+  std::vector<StandIn> dropped_stand_ins_;
 };
 
 // The remembered object, borrowed, or null when it is gone. `live` is what stands in its place now: a

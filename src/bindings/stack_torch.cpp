@@ -21,12 +21,17 @@ constexpr int kMaxFrames = 32;
 // Batches are small beside the model; what is larger is remembered weakly like any activation.
 constexpr std::size_t kStrongBytes = 48u << 20;
 
-struct Budget { std::size_t left = kStrongBytes; };
+// Outputs that are read after the step as well (what is predicted, a hidden state that is carried on) are smaller still.
+constexpr std::size_t kOutputBytes = 2u << 20;
 
-bool fits(std::size_t size_bytes, void* context) {
-  auto* budget = static_cast<Budget*>(context);
-  if (size_bytes > budget->left) return false;
-  budget->left -= size_bytes;
+struct Budget {
+  std::size_t left = kStrongBytes;
+  std::size_t outputs_left = kOutputBytes;
+};
+
+bool fits(std::size_t size_bytes, std::size_t* left) {
+  if (size_bytes > *left) return false;
+  *left -= size_bytes;
   return true;
 }
 
@@ -46,15 +51,16 @@ std::optional<std::size_t> bytes_of_array(PyObject* object) {
 
 // Leaf data (a batch fetched ahead) is kept; activations are not, so that no peak moves.
 bool keep_strong(PyObject* object, void* context) {
+  std::size_t* left = &static_cast<Budget*>(context)->left;
   if (!THPVariable_Check(object)) {
     const auto size_bytes = bytes_of_array(object);
-    return size_bytes && fits(*size_bytes, context);
+    return size_bytes && fits(*size_bytes, left);
   }
   const at::Tensor& t = THPVariable_Unpack(object);
   if (t.requires_grad() || t.grad_fn()) return false;
   observe::TensorView v;
   if (!observe::place_of(*t.unsafeGetTensorImpl(), &v)) return false;
-  return fits(static_cast<std::size_t>(v.storage->nbytes()), context);
+  return fits(static_cast<std::size_t>(v.storage->nbytes()), left);
 }
 
 // Without the dispatcher, on which the program's modes may stand.
@@ -67,15 +73,21 @@ PyObject* tensor_of_number(const StandIn& of) try {
   return nullptr;
 }
 
-// A loss is read again by what follows the step (print, loss.item()). Its value is a few bytes; its graph is not kept.
-void make_stand_in(PyObject* object, void*, StandIn* out) {
-  constexpr std::int64_t kMaxElements = 64;
+// Values without their graph: they share the dead one's memory.
+class Detached final : public Substitute {
+ public:
+  explicit Detached(at::Tensor tensor) : tensor_(std::move(tensor)) {}
+  PyObject* make() const override { return THPVariable_Wrap(tensor_); }
+
+ private:
+  at::Tensor tensor_;
+};
+
+// A loss is read again by what follows the step (print, loss.item()), outputs are counted. Their graphs are not kept.
+void make_stand_in(PyObject* object, void* context, StandIn* out) {
   const at::Tensor& t = THPVariable_Unpack(object);
   observe::TensorView v;
-  if (!t.defined() || !observe::place_of(*t.unsafeGetTensorImpl(), &v) || v.numel > kMaxElements ||
-      v.storage->nbytes() > 4096) {
-    return;
-  }
+  if (!t.defined() || !observe::place_of(*t.unsafeGetTensorImpl(), &v)) return;
   if (v.numel == 1 && v.ordinary && t.itemsize() <= sizeof out->bits) {
     std::memcpy(out->bits, v.data, t.itemsize());
     out->dtype = static_cast<std::int32_t>(t.scalar_type());
@@ -83,7 +95,9 @@ void make_stand_in(PyObject* object, void*, StandIn* out) {
     out->make = &tensor_of_number;
     return;
   }
-  out->object = THPVariable_Wrap(at::Tensor(t.unsafeGetTensorImpl()->shallow_copy_and_detach(
+  if (t.requires_grad() && !t.grad_fn() && v.storage->nbytes() > 4096) return;  // a parameter, which does not die
+  if (!fits(v.storage->nbytes(), &static_cast<Budget*>(context)->outputs_left)) return;
+  out->substitute = new Detached(at::Tensor(t.unsafeGetTensorImpl()->shallow_copy_and_detach(
       c10::VariableVersion(t.unsafeGetTensorImpl()->version_counter()), /*allow_tensor_metadata_change=*/false)));
 }
 

@@ -1,0 +1,105 @@
+"""What a step computed is read again after it: predictions that are counted, a hidden state that is carried on. A second run in place
+begins behind that step, and needs the values."""
+
+import pytest
+from helpers import plain, run
+
+HEAD = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x, y = torch.rand(96, 6) + 0.1, torch.randint(0, 5, (96,))
+x[50] = 0
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 8)
+net = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 5))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+"""
+
+COUNTED = HEAD + """
+def train():
+    right = total = 0
+    for i, (inputs, targets) in enumerate(loader):
+        opt.zero_grad()
+        inputs = inputs / inputs.norm(dim=1, keepdim=True)
+        outputs = OUTPUTS
+        loss = nn.functional.cross_entropy(LOGITS, targets)
+        loss.backward()
+        opt.step()
+        _, predicted = LOGITS.nan_to_num().max(1)
+        total += targets.size(0)
+        right += predicted.eq(targets).sum().item()
+        print(i, right, total)
+train()
+"""
+
+
+@pytest.mark.parametrize(("outputs", "logits"), [
+    ("net(inputs)", "outputs"),
+    ("(net(inputs), inputs.sum())", "outputs[0]"),
+    ('{"logits": net(inputs), "names": ["a", "b"], "nested": (net(inputs), 1)}', 'outputs["logits"]'),
+    ('[net(inputs), net(inputs)]', 'outputs[1]'),
+])
+def test_predictions_are_counted_after_the_step(tmp_path, outputs, logits):
+    script = COUNTED.replace("OUTPUTS", outputs).replace("LOGITS", logits)
+    got = run(tmp_path, script, "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (6, "rewind", True), alarm["rerun_text"]
+    assert (alarm["births"][0]["op"], alarm["births"][0]["rows"]) == ("aten::div", [2]), got.told()
+    told, expected = got.out.splitlines(), plain(tmp_path, "train.py").out.splitlines()
+    assert told[:7] == expected[:7] and [line.split()[2] for line in told] == [line.split()[2] for line in expected], got.told()
+
+
+CARRIED = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+rnn, head = nn.LSTM(3, 8), nn.Linear(8, 3)
+opt = torch.optim.SGD([*rnn.parameters(), *head.parameters()], lr=0.1)
+text = torch.rand(80, 4, 3)
+text[42, 1] = 0
+def repackage(h):
+    return h.detach() if isinstance(h, torch.Tensor) else tuple(repackage(v) for v in h)
+def train():
+    hidden = (torch.zeros(1, 4, 8), torch.zeros(1, 4, 8))
+    for i in range(0, 75, 5):
+        hidden = repackage(hidden)
+        opt.zero_grad()
+        out, hidden = rnn(text[i:i + 5], hidden)
+        target = text[i + 1:i + 6]
+        loss = ((head(out) - target) / target.norm(dim=-1, keepdim=True)).pow(2).mean()
+        loss.backward()
+        opt.step()
+        print(i, [f"{h.sum():.6f}" for h in hidden])
+train()
+"""
+
+
+def test_a_hidden_state_is_carried_on(tmp_path):
+    got = run(tmp_path, CARRIED, "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (8, "rewind", True), alarm["rerun_text"]
+    assert alarm["births"][0]["op"] == "aten::div" and len(got.out.splitlines()) == 15, got.told()
+    warned = run(tmp_path, CARRIED, "--on-alarm", "warn")
+    assert warned.alarms[0]["rerun_by"] == "rewind" and warned.out == plain(tmp_path, "train.py").out
+
+
+LARGE = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(4, COLUMNS)
+opt = torch.optim.SGD(net.parameters(), lr=1e-6)
+for step in range(6):
+    opt.zero_grad()
+    outputs = net(torch.rand(64, 4))
+    outputs.square().mean().backward()
+    opt.step()
+    print(torch._C._storage_Use_Count(outputs.untyped_storage()._cdata))
+"""
+
+
+@pytest.mark.parametrize(("columns", "more"), [(100, 1), (16384, 0)])
+def test_what_is_larger_than_outputs_are_lives_no_longer(tmp_path, columns, more):
+    """2 MB of outputs are held until the next step; 4 MB are not."""
+    script = LARGE.replace("COLUMNS", str(columns))
+    got = run(tmp_path, script)
+    assert [int(line) for line in got.out.split()] == [int(line) + more for line in plain(tmp_path, "train.py").out.split()], got.told()
