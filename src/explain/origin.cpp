@@ -103,6 +103,11 @@ bool times_nothing(const Trace& trace, const Op& op) {
          std::any_of(op.inputs.begin(), op.inputs.end(), zero_constant);
 }
 
+// Whole numbers and masks, whose values are not known: times one that is not 0 nothing becomes smaller.
+bool times_integers(const Op& op) {
+  return std::any_of(op.inputs.begin(), op.inputs.end(), [](const TensorUse& use) { return use.dtype == sense::DType::kOther; });
+}
+
 Step step_back(const Trace& trace, const Op& op, double edge) {
   const std::string name = plain_name(op.name);
   const Operand self = operand(op, "self", 0);
@@ -139,6 +144,7 @@ Step step_back(const Trace& trace, const Op& op, double edge) {
   if (one_of(name, {"add", "sub", "rsub"})) return step_sum(trace, op, name, edge);
   if (edge != 0) return {};
   if (name == "mul" && times_nothing(trace, op)) return {};
+  if (name == "mul" && times_integers(op)) return through(richest(op, 0), 0, EdgeKind::kGiven);
   if (one_of(name, {"mul", "pow", "square", "prod", "cumprod", "addcmul", "float_power"}))
     return through(richest(op, 0), 0, EdgeKind::kUnderflow);
   if (one_of(name, {"div", "true_divide", "reciprocal", "rsqrt"})) {

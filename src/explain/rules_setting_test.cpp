@@ -79,6 +79,18 @@ TEST(DivisionByZero, TheNormThatAFusedNormalisationHandsOut) {
   EXPECT_NE(g.text.find("a spread of zero"), std::string::npos) << g.text;
 }
 
+TEST(DivisionByZero, WhatAMaskTookAwayHasNotUnderflowed) {
+  for (const bool masked : {true, false}) {
+    TraceBuilder b;
+    const auto small = b.tensor({1e-30, 2});
+    const auto mask = masked ? b.tensor({0, 1}, sense::DType::kOther) : b.tensor({1e-30, 1});
+    const auto kept = b.tensor({0, 2});
+    b.op("aten::mul", {{"self", small}, {"other", mask}}, {kept});
+    b.born(b.op("aten::div", {{"self", b.tensor({1, 1})}, {"other", kept}}, {b.tensor({kInf, 0.5})}));
+    EXPECT_EQ(b.explained().cause_class, masked ? "division-by-zero" : "underflow");
+  }
+}
+
 TEST(DivisionByZero, AZeroThatWasAskedForHasNotUnderflowed) {
   for (const double factor : {0.0, 1e-30}) {
     B b;
