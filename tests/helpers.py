@@ -109,7 +109,7 @@ def finitude(folder, *words, env=None, cold=False, limit=LIMIT):
     report.unlink(missing_ok=True)
     if cold:
         done = subprocess.run([sys.executable, "-m", "finitude", *words], cwd=folder, env=environment(env),
-                              stdin=subprocess.DEVNULL, capture_output=True, timeout=limit)
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=limit, preexec_fn=_interruptible)
         code, out, err = done.returncode, done.stdout.decode(), done.stderr.decode()
     else:
         code, out, err = _server().run(folder, list(words), env or {})
