@@ -70,3 +70,60 @@ def test_what_comes_in_bad_is_followed_through_a_reduction_in_place(tmp_path, re
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["births"][0]["op"], alarm["births"][0]["source"]) == (3, "aten::div", "mean = x / count"), got.told()
     assert alarm["cause"]["class"] == "division-by-zero" and len(alarm["births"]) == 1, got.told()
+
+
+BY_NUMPY = """
+import numpy as np
+import torch
+
+class Log(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.from_numpy(np.log(x.numpy()))
+    @staticmethod
+    def backward(ctx, grad):
+        return grad / (ctx.saved_tensors[0] + 1e-6)
+
+torch.manual_seed(0)
+np.seterr(all="ignore")
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), 1e-3)
+for i, x in enumerate(torch.utils.data.DataLoader(torch.rand(48, 3), 8)):
+    weight = torch.from_numpy(1 / (x.numpy().sum(1) * (np.arange(8) != WEIGHT)))
+    kept = torch.sigmoid(net(x)) * (torch.arange(8) != (2 if i == 3 else 9))[:, None]
+    loss = (Log.apply(kept) * (weight if i == 3 else 1)).mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+
+
+def test_what_numpy_made_within_a_function_is_no_data(tmp_path):
+    got = helpers.run(tmp_path, BY_NUMPY.replace("WEIGHT", "9"))
+    alarm = got.the_alarm()
+    birth = alarm["births"][0]
+    assert (birth["phase"], birth["op"], birth["source"]) == ("forward", "aten::lift_fresh", "return torch.from_numpy(np.log(x.numpy()))"), got.told()
+    assert alarm["cause"]["class"] == "unknown" and "other code filled" in alarm["cause"]["text"], alarm["cause"]
+    got = helpers.run(tmp_path, BY_NUMPY.replace("WEIGHT", "(2 if i == 3 else 9)").replace("[:, None]", "[:, None] + 0.1"))
+    alarm = got.the_alarm()
+    assert (alarm["births"][0]["phase"], alarm["cause"]["class"]) == ("data", "bad-data"), got.told()
+    assert alarm["births"][0]["source"].startswith("weight = torch.from_numpy(") and "NumPy" in alarm["cause"]["text"], alarm["cause"]
+
+
+FROZEN = """
+import torch
+torch.manual_seed(0)
+backbone, head = torch.nn.Linear(4, 6), torch.nn.Linear(6, 1)
+backbone.requires_grad_(False)
+opt = torch.optim.Adam(head.parameters())
+for i in range(5):
+    if i == 3: backbone.weight.data[2, 1] = float("nan")
+    loss = head(backbone(torch.randn(8, 4))).square().mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+
+
+def test_weights_that_nobody_trains_are_state(tmp_path):
+    got = helpers.run(tmp_path, FROZEN)
+    alarm = got.the_alarm()
+    assert (alarm["births"][0]["phase"], alarm["births"][0]["line"], alarm["cause"]["class"]) == ("state", 7, "corrupted-state"), got.told()
+    assert "Linear.weight" in alarm["cause"]["text"], alarm["cause"]

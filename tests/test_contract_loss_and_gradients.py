@@ -118,6 +118,21 @@ def test_a_bad_micro_batch_is_named_even_when_later_ones_are_good(tmp_path):
     assert (alarm["step"], alarm["micro_batch"], alarm["sink"]["kind"]) == (1, 1, "loss"), got.told()
 
 
+def test_what_becomes_of_gradients_after_backward_begins_no_micro_batch(tmp_path):
+    got = training(tmp_path, """
+        for i in range(0, 6, 2):
+            opt.zero_grad()
+            for k in range(2):
+                loss_of(batches[i + k]).backward()
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.grad.div_(torch.full((), float(i != 4)))
+            opt.step()
+        """, "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["births"][0]["op"], alarm["micro_batch"]) == (2, "aten::div_", 1), got.told()
+
+
 def test_accumulation_over_good_micro_batches_is_silent(tmp_path):
     got = training(tmp_path, """
         for i in range(0, 6, 3):

@@ -1,4 +1,4 @@
-"""Puts what `finitude run` prints of a zoo case into docs/causes.md, for every cause class that names one.
+"""Puts what `finitude run` prints of a zoo case, or of a program of examples/causes, into docs/causes.md, for every cause class.
 
     python tools/causes_page.py [CLASS...]     runs the cases and rewrites the boxes; exit code 1 where a report says another class
 """
@@ -11,13 +11,15 @@ import json
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 PAGE = ROOT / "docs" / "causes.md"
-BOX = re.compile(r"(<!-- case: (\S+) -->\n```text\n)(.*?)(```)", re.S)
+EXAMPLES = ROOT / "examples" / "causes"
+BOX = re.compile(r"(<!-- case: (\S+) -->\n```text\n)(.*?)(```)", re.S)   # a slug of the zoo, or the name of a file of examples/causes
 SECTION = re.compile(r"^## (\S+)$", re.M)
 WIDTH = 110
 
@@ -28,11 +30,13 @@ def sections(text):
     return dict(zip(parts[1::2], parts[2::2]))
 
 
-def excerpt(report):
-    """The first alarm as the terminal shows it, without the lines about how the run ended."""
+def excerpt(report, cause):
+    """The first alarm of that class (another rank's may come before it) as the terminal shows it, without the lines about how the
+    run ended."""
     from finitude import _native
 
-    one = {**report, "alarms": [{**alarm, "capsule": None} for alarm in report["alarms"][:1]], "advisories": []}
+    alarm = next((a for a in report["alarms"] if a["cause"]["class"] == cause), report["alarms"][0])
+    one = {**report, "alarms": [{**alarm, "capsule": None}], "advisories": []}
     text = _native.render_terminal(json.dumps(one), False, WIDTH, False)
     kept = [line.rstrip() for line in text.splitlines() if not re.match(r"\s*(capsule|report)\s", line)]
     return re.sub(r"\n{2,}", "\n", "\n".join(kept)).strip("\n") + "\n"
@@ -49,6 +53,24 @@ def run(cases, folder):
     return ended
 
 
+def run_example(name, folder):
+    """The report of a program of examples/causes, run with the command line that its docstring gives, else alone."""
+    program = EXAMPLES / name
+    words = re.search(rf"finitude run (.*){re.escape(name)}$", program.read_text(), re.M)
+    own = pathlib.Path(folder, program.stem)
+    own.mkdir()
+    shutil.copy(program, own)
+    subprocess.run([sys.executable, "-m", "finitude", "run", "--report", "report.json", *(words[1].split() if words else ()), name],
+                   cwd=own, capture_output=True, timeout=300)
+    return json.loads((own / "report.json").read_text())
+
+
+def shows(report, cause):
+    """What class the report gives: that one, if any of its alarms is of it."""
+    found = [alarm["cause"]["class"] for alarm in report["alarms"]] if report else []
+    return cause if cause in found else next(iter(found), "no alarm")
+
+
 def main(wanted):
     from zoo import cases
 
@@ -58,18 +80,18 @@ def main(wanted):
     known = {case.slug: case for case in cases.load()}
     folder = tempfile.mkdtemp()  # no TemporaryDirectory: a forked case would remove it as it ends
     try:
-        reports = run([known[slug] for slug in chosen.values()], folder)
+        reports = run([known[slug] for slug in chosen.values() if not slug.endswith(".py")], folder)
+        reports.update((slug, run_example(slug, folder)) for slug in chosen.values() if slug.endswith(".py"))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     wrong = 0
     for name, slug in chosen.items():
         report = reports.get(slug)
-        found = report["alarms"][0]["cause"]["class"] if report and report["alarms"] else "no alarm"
-        if found != name:
+        if (found := shows(report, name)) != name:
             wrong += 1
             print(f"{slug} was to show {name}, its report says {found}")
             continue
-        text = BOX.sub(lambda m: m.group(1) + excerpt(report) + m.group(4) if m.group(2) == slug else m.group(0), text)
+        text = BOX.sub(lambda m: m.group(1) + excerpt(report, name) + m.group(4) if m.group(2) == slug else m.group(0), text)
     PAGE.write_text(text)
     print(f"docs/causes.md: {len(chosen) - wrong} cases")
     return 1 if wrong else 0

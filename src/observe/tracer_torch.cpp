@@ -89,6 +89,7 @@ struct Tracer::Context : at::ObserverContext {
   std::vector<void*> input_memory;
   std::optional<c10::Device> device;  // that it reads from
   bool is_node = false, inputs_nan = false;
+  bool nested = false;             // in another operator, node or custom Function
 };
 
 Tracer::Tracer() : sink_(record::EventSink::Limits{}, {&hold_storage, &release_storage}) {}
@@ -235,6 +236,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   auto context = std::make_unique<Context>();
   context->info = &info;
   context->is_node = is_node;
+  context->nested = !open_ops.empty();
   const bool moves = info.may_view && info.writes == 0;  // views compute nothing: their output tells all
   // The memory that the op is going to write, and so all that lies in it. Only schemas of aten can be taken at their word.
   std::vector<const void*> changing;
@@ -423,12 +425,13 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   }
   ended.is_view = (any && all_views && context->written.empty()) || hands_over(info.name);
   if (info.from_host && bad) {
-    // torch.tensor(...): a mask is an intended constant; anything else is data that came in bad.
+    // torch.tensor(...): a mask is an intended constant; anything else is data that came in bad, but within an operator or custom
+    // Function, which computed it where nothing is seen.
     for (const auto& out : ended.outputs) {
       const sense::Health& health = out.use.health;
       if (mask_like(health)) {
         ended.scalars.push_back({"data", "inf", health.neg_inf ? -HUGE_VAL : HUGE_VAL, true});
-      } else {
+      } else if (!context->nested) {
         ended.phase = record::Phase::kData;
       }
     }

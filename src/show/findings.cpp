@@ -166,6 +166,22 @@ json edit_of(const record::Trace& trace, const replay::Edit& edit) {
   return out;
 }
 
+namespace {
+
+// What runs after the last backward belongs to the last micro-batch, and begins none.
+std::uint32_t micro_batch_of(const record::Trace& trace, const record::Op& op) {
+  std::uint32_t last = 0;
+  bool any = false;
+  for (const record::Op& other : trace.ops) {
+    if (other.phase != record::Phase::kBackward) continue;
+    last = std::max(last, other.micro_batch);
+    any = true;
+  }
+  return any ? std::min(op.micro_batch, last) : op.micro_batch;
+}
+
+}  // namespace
+
 json findings(const record::Trace& trace, const locate::Located& located, const explain::Finding& finding) {
   json out = {{"births", json::array()}, {"path", json::array()}};
   constexpr std::size_t kMaxBirths = 16;
@@ -175,7 +191,7 @@ json findings(const record::Trace& trace, const locate::Located& located, const 
   if (!located.births.empty()) {
     const locate::Birth& culprit = located.births[0];
     const record::OpId at = culprit.op != record::kNone ? culprit.op : culprit.first_reader;
-    if (at < trace.ops.size()) out["micro_batch"] = trace.ops[at].micro_batch;
+    if (at < trace.ops.size()) out["micro_batch"] = micro_batch_of(trace, trace.ops[at]);
     for (record::OpId id : culprit.path) {
       if (id >= trace.ops.size()) continue;
       const record::Op& op = trace.ops[id];

@@ -64,12 +64,8 @@ def stop(session, optimizer, parameters=False, sinks=(), raised=False):
 def name_modules():
     """Tells the tape in hand what else modules hold, after all that optimizers own, as the first name stays: weights that nobody
     trains (a frozen backbone, a teacher) have rows, and none of them is a sample."""
-    for module in discover.instances(torch.nn.Module):
-        for kind, held in (("frozen", "_parameters"), ("buffer", "_buffers")):
-            tensors = module.__dict__.get(held)
-            for name, tensor in tensors.items() if isinstance(tensors, dict) else ():
-                if isinstance(tensor, torch.Tensor):
-                    _native.tape_name(tensor, kind, f"{type(module).__name__}.{name}")
+    for held, name, tensor in discover.held_by_modules():
+        _native.tape_name(tensor, "buffer" if held == "_buffers" else "frozen", name)
 
 
 def describe(optimizer, parameters=False):

@@ -102,6 +102,9 @@ def _name_values(session, optimizer):
     """Tells the trace what the storages are that it saw."""
     if optimizer is None:
         return
+    # What nobody trains (a teacher, a frozen backbone) first: the last name is the one that stays.
+    for held, name, tensor in discover.held_by_modules():
+        _native.trace_name(tensor, "buffer" if held == "_buffers" else "parameter", name)
     names = discover.names(optimizer)
     for name, p in zip(names, discover.parameters(optimizer)):
         _native.trace_name(p, "parameter", name)

@@ -101,6 +101,16 @@ def buffers(optimizer):
     return out
 
 
+def held_by_modules():
+    """("_parameters" or "_buffers", name after the class of its module, tensor) of all modules there are."""
+    for module in instances(torch.nn.Module):
+        for held in ("_parameters", "_buffers"):
+            tensors = module.__dict__.get(held)
+            for name, tensor in list(tensors.items()) if isinstance(tensors, dict) else ():
+                if isinstance(tensor, torch.Tensor):
+                    yield held, f"{type(module).__name__}.{name}", tensor
+
+
 def persistent_buffers(optimizer):
     """(name, tensor) of the buffers that a checkpoint would hold."""
     out = []

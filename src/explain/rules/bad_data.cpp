@@ -93,7 +93,9 @@ class BadData : public Rule {
     int score = bad ? kScoreOneMeaning - 10 : kScoreOrigin;
     if (data && s.op &&
         !bad) {  // how it went wrong there may be known better: then that rule's class is more use
-      text = "made while the batch was prepared, by " + s.op->name + at_rows(s.birth);
+      text = plain_name(s.op->name) == "lift_fresh" ? "made where no operation is seen (Python, NumPy), and handed in by " + s.op->name
+                                                    : "made while the batch was prepared, by " + s.op->name;
+      text += at_rows(s.birth);
       fix = "guard this line of the data pipeline; where it works in place on stored data, work on a copy";
       score = kScoreRange + 50;
     } else {

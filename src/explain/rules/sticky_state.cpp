@@ -23,7 +23,8 @@ class StickyState : public Rule {
       const std::string& name = s.trace.storages[s.birth.storage].name;
       Finding result = finding(s, "sticky-state", kScoreOrigin + 10,
                                (name.empty() ? "a running statistic" : name) +
-                                   " was poisoned by an earlier step and never recovers",
+                                   " holds a bad value that no operation of this step wrote (an earlier step, or code that PyTorch does "
+                                   "not see), and keeps it",
                                fix);
       conclude(result, true);
       return result;
