@@ -288,3 +288,41 @@ def test_features_that_are_as_many_as_the_batch_are_no_samples(tmp_path):
     birth = result.the_alarm()["births"][0]
     assert (birth["rows"], birth["rows_in"], birth.get("samples")) == ([2], "output", None), result.told()
     assert any("sample 19 of 40" in e["name"] for e in result.the_alarm()["cause"]["experiments"])
+
+
+NESTED = """
+import torch
+
+torch.manual_seed(0)
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __init__(self, inner=None):
+        self.inner = inner
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, i):
+        if self.inner is not None:  # a sample is made with a whole pass over another loader of the same class
+            assert sum(len(x) for x, in self.inner) == 6
+        return torch.full((3,), -1.0 if i == 9 and self.inner is not None else 1.0 + i)
+
+
+inner = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.rand(6)), batch_size=4)
+loader = torch.utils.data.DataLoader(Numbers(inner), batch_size=4, sampler=[(7 * i + 3) % 24 for i in range(24)], num_workers=WORKERS)
+layer = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
+batches = iter(loader)
+for x in batches:
+    optimizer.zero_grad()
+    layer(x.log()).mean().backward()
+    optimizer.step()
+    assert WORKERS or not [name for name in vars(batches) if 'finitude' in name]
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_data_set_that_draws_from_a_loader_of_its_own(tmp_path, workers):
+    alarm = helpers.run(tmp_path, NESTED.replace("WORKERS", str(workers))).the_alarm()
+    assert alarm["births"][0]["samples"] == [9] and 9 in loaded(alarm, tmp_path)[0]

@@ -96,6 +96,51 @@ PyObject* copy_of_indices(PyObject* index) {
   return PyList_AsTuple(index);
 }
 
+// Iterators that make a batch in this process now, and of what: one, or some where a data set draws from a loader of its own.
+struct Fetch {
+  const PyObject* iterator;  // not held: it is only compared
+  PyObject* indices;
+};
+constexpr std::size_t kMostFetches = 16;  // those of fetches that raised are among them, until their iterator fetches again
+
+std::vector<Fetch>& fetches() {
+  static auto* const list = new std::vector<Fetch>();
+  return *list;
+}
+
+PyObject* take_fetch(const PyObject* iterator) {
+  auto& list = fetches();
+  for (std::size_t i = list.size(); i-- > 0;) {
+    if (list[i].iterator != iterator) continue;
+    PyObject* indices = list[i].indices;
+    list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
+    return indices;
+  }
+  return nullptr;
+}
+
+void begin_fetch(const PyObject* iterator, PyObject* indices) {
+  PyObject* stale = take_fetch(iterator);
+  auto& list = fetches();
+  if (stale == nullptr && list.size() >= kMostFetches) stale = take_fetch(list.front().iterator);
+  list.push_back({iterator, indices});
+  Py_XDECREF(stale);
+}
+
+// Does its class make batches in this process? Asked of each class once: the question costs as much as all else here.
+bool fetches_here(PyObject* iterator) {
+  static PyObject* const sent = interned("_send_idx");
+  static PyTypeObject* here = nullptr;  // held
+  if (Py_TYPE(iterator) == here) return true;
+  PyObject* number = own_attribute(iterator, sent);
+  if (number == nullptr) {
+    Py_INCREF(Py_TYPE(iterator));
+    Py_XSETREF(here, Py_TYPE(iterator));
+  }
+  Py_XDECREF(number);
+  return number == nullptr;
+}
+
 void keep_indices(PyObject* iterator, PyObject* index) {
   static PyObject* const sent = interned("_send_idx");
   PyObject* copy = copy_of_indices(index);
@@ -103,10 +148,12 @@ void keep_indices(PyObject* iterator, PyObject* index) {
     PyErr_Clear();
     return;
   }
-  PyObject* number = own_attribute(iterator, sent);  // null: this process makes the batches itself
-  if (number == nullptr) {
-    set_own_attribute(iterator, indices_key(), copy);
-  } else {
+  if (fetches_here(iterator)) {
+    begin_fetch(iterator, copy);
+    return;
+  }
+  PyObject* number = own_attribute(iterator, sent);
+  if (number != nullptr) {
     PyObject* tasks = own_attribute(iterator, indices_key());
     if (tasks == nullptr && (tasks = PyDict_New()) != nullptr) set_own_attribute(iterator, indices_key(), tasks);
     if (tasks != nullptr && PyDict_CheckExact(tasks)) PyDict_SetItem(tasks, number, copy);
@@ -135,14 +182,11 @@ PyObject* take_task(PyObject* iterator, PyObject* tasks) {
 
 // Of the batch that the iterator has just given. A new reference; null: not known.
 PyObject* take_indices(PyObject* iterator) {
+  if (fetches_here(iterator)) return take_fetch(iterator);
   PyObject* kept = own_attribute(iterator, indices_key());
-  if (kept == nullptr || kept == Py_None) {
+  if (kept == nullptr || !PyDict_CheckExact(kept)) {
     Py_XDECREF(kept);
     return nullptr;
-  }
-  if (!PyDict_CheckExact(kept)) {
-    set_own_attribute(iterator, indices_key(), Py_None);
-    return kept;
   }
   PyObject* found = take_task(iterator, kept);
   Py_DECREF(kept);

@@ -57,7 +57,7 @@ bool keep_strong(PyObject* object, void* context) {
     return size_bytes && fits(*size_bytes, left);
   }
   const at::Tensor& t = THPVariable_Unpack(object);
-  if (t.requires_grad() || t.grad_fn()) return false;
+  if (t.requires_grad()) return false;  // also of what a graph leads to
   observe::TensorView v;
   if (!observe::place_of(*t.unsafeGetTensorImpl(), &v)) return false;
   return fits(static_cast<std::size_t>(v.storage->nbytes()), left);
