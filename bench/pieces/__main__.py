@@ -18,6 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from bench.overhead import machine  # noqa: E402
+from bench.pieces import jumps  # noqa: E402
 
 TRIALS, TRIAL_NS = 15, 2e6
 SCANNED = [(4 << 10, "4 KB"), (256 << 10, "256 KB"), (4 << 20, "4 MB"), (64 << 20, "64 MB")]
@@ -128,6 +129,16 @@ def in_place(kind, loader, seconds):
     return result
 
 
+def in_a_process(call):
+    """What it returns in a process of its own with one thread of torch's: nothing that was measured before is in its memory."""
+    code = (f"import json, sys; sys.path.insert(0, {str(ROOT)!r}); import torch; torch.set_num_threads(1); "
+            f"from {call.__module__} import {call.__name__} as call; print(json.dumps(call()))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    if done.returncode:
+        sys.exit(f"bench.pieces: {call.__module__}\n{done.stderr}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
 def by_itself(kind):
     """Budget.measure() in a process of its own."""
     code = ("import json, sys; from bench.pieces.__main__ import Budget; b = Budget(sys.argv[1]); "
@@ -168,7 +179,7 @@ def _ns(value):
     return f"{value:.0f}" if value < 10000 else f"{value / 1e3:.1f} us"
 
 
-def page(found, places, seconds):
+def page(found, places, seconds, of_jumps):
     kinds = list(found)
     texts = {"tiny": "tiny MLP", "resnet18": "ResNet-18", "gpt-toy": "GPT 4x128"}
     out = ["# The budget of a step", "",
@@ -211,6 +222,7 @@ def page(found, places, seconds):
     out += ["", f"One load from a page that nothing has touched since 64 MB went through the caches takes "
             f"{statistics.median(found[k][3] for k in kinds):.0f} ns here (256 pages, each load waits for the one before): the difference between "
             "the two tables is mostly that, once for each page of objects, tables and code that a piece has to look at.", ""]
+    out += of_jumps
     out += ["## Reading a gradient", "", "One float32 gradient, read again and again by one thread, call included.", "",
             "| size | time | GB/s | ns per KB |", "|---|---|---|---|"]
     for text, ns, rate in found["tiny"][1]:
@@ -229,12 +241,13 @@ def main(argv=None):
     options = parser.parse_args(argv)
     found, places = {}, {}
     for number, kind in enumerate(("tiny", "gpt-toy", "resnet18"), 1):
-        print(f"[{number} of 6] {kind}, each piece by itself", flush=True)
+        print(f"[{number} of 7] {kind}, each piece by itself", flush=True)
         found[kind] = by_itself(kind)
     for number, kind in enumerate(found, 4):
-        print(f"[{number} of 6] {kind}, in place", flush=True)
+        print(f"[{number} of 7] {kind}, in place", flush=True)
         places[kind] = in_place(kind, True, options.seconds)
-    pathlib.Path(options.out).write_text(page(found, places, options.seconds))
+    print("[7 of 7] jumps", flush=True)
+    pathlib.Path(options.out).write_text(page(found, places, options.seconds, in_a_process(jumps.table)))
     print(f"wrote {options.out}")
     return 0
 
