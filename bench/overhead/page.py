@@ -235,7 +235,7 @@ def _why(cells, fixed, results):
                      f"{read.value * share:.2f}", f"{rest.value / 1e3:.0f} us, as {rest.value / page_ns:.0f} cold pages", f"{rest.value * share:.2f}",
                      "-" if c.limit is None else f"{c.limit:g}"])
     out += _table(("model", "optimizer", "threads", "one read of the gradients", "%", "all else", "%", "goal, %"), rows)
-    return [*out, "", TRIED]
+    return [*out, "", TRIED, ""]
 
 
 def _extra_rows(results):
