@@ -55,6 +55,21 @@ if __name__ == "__main__":
     assert len(made(tmp_path)) == 2 and got.watched["steps"] == 10
 
 
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_a_search_of_settings_in_a_pool(tmp_path, method):
+    """pool.map runs list(map(train, settings)): a step goes back within the training of one setting. Nobody could start that process again."""
+    write_script(tmp_path, TRAINING + PROCESSES.replace("def train(i, bad):", "def train(i, bad=2):") + f"""
+if __name__ == "__main__":
+    with mp.get_context("{method}").Pool(2) as pool:
+        pool.map(train, range(4), chunksize=2)
+""")
+    got = checked(finitude(tmp_path, "run", "--report", "report.json", "--on-alarm", "skip", "train.py"))
+    assert sorted(got.out.splitlines()) == [f"child {i} True" for i in range(4)], got.told()
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun"]) == (3, "rewind", "persistent"), got.told()
+    assert "loss * NAN" in alarm["births"][0]["source"]
+
+
 def test_torch_multiprocessing_spawn_ends_as_it_would(tmp_path):
     write_script(tmp_path, TRAINING + PROCESSES + """
 if __name__ == "__main__":

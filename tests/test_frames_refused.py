@@ -72,6 +72,16 @@ def listed(step, log):
     return list(map(train, [1, 2, 3]))
 
 
+def sorted_after_drawing(step, log):
+    """Its iterator has ended before the first call: where it stands says nothing."""
+    def key(x):
+        step()
+        log.append(x)
+        return -x
+
+    return sorted(iter([3, 1, 2]), key=key)
+
+
 def driven(step, log):
     def train(x):
         step()
@@ -124,7 +134,7 @@ def local_generator_over_file(step, log):
 REFUSED = [
     (two_yields, "stands at"),
     (over_file, "_io.TextIOWrapper"),
-    (with_reduce, "reduce"), (with_sorted, "sorted"), (with_filter, "filter"), (listed, "list"),
+    (with_reduce, "reduce"), (with_sorted, "sorted"), (with_filter, "filter"), (listed, "list"), (sorted_after_drawing, "sorted"),
     (driven, "outside the user's code has moved on"), (own_iterator_class, "Count"),
     (growing_list, "has changed"), (local_generator_over_file, "_io.TextIOWrapper")]
 
@@ -136,6 +146,33 @@ def test_refuses_with_a_reason(built, loop, reason):
         run = Run(built, loop, veto, False)
         assert not run.restored and reason in run.reason, (veto, run.reason)
         assert run.log == clean.log and run.result == clean.result
+
+
+def within_a_value(step, log):
+    """Steps of one call: what runs them all stands at the same value."""
+    def train(x, y):
+        for i in range(3):
+            step()
+            log.append((x, y, i))
+        return x
+
+    results = []
+    results.extend(map(train, [1, 2], enumerate("ab")))
+    return results, list(map(train, (3, 4), zip(range(2), "cd")))
+
+
+@pytest.mark.parametrize("direct", [False, True], ids=["through Python", "straight into C"])
+def test_within_the_call_for_one_value_it_goes_back(built, direct):
+    """Not from one value of a map to the one before: what list() has collected by then cannot be taken out of it."""
+    clean = Run(built, within_a_value, -1, direct)
+    assert clean.state[0] == 12
+    for veto in range(1, clean.state[0]):
+        run = Run(built, within_a_value, veto, direct)
+        if veto % 3:
+            expect_rewound(clean, run, veto)
+        else:
+            assert not run.restored, veto
+            assert run.log == clean.log and run.result == clean.result
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["from Python", "from C"])

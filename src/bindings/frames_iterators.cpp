@@ -72,7 +72,49 @@ std::string cannot(const char* what, PyObject* object) {
   return std::string("an iterator of type '") + Py_TYPE(object)->tp_name + "' " + what;
 }
 
+std::uint64_t mixed(std::uint64_t sum, std::uint64_t more) { return (sum ^ more) * 0x100000001b3ull; }
+
 }  // namespace
+
+std::uint64_t position_of(PyObject* iterator, int nesting) {
+  const TypeInfo type = type_info(Py_TYPE(iterator));
+  if (type.layout < 0 || nesting >= kMaxNesting) return 0;
+  const char* fields = kLayouts[type.layout].fields;
+  PyObject** words = words_of(iterator);
+  std::uint64_t sum = mixed(0xcbf29ce484222325ull, reinterpret_cast<std::uintptr_t>(iterator));
+  const auto inner = [&](PyObject* child) {
+    const std::uint64_t at = child != nullptr ? position_of(child, nesting + 1) : 1;
+    return sum = mixed(sum, at), at != 0;
+  };
+  for (int i = 0; fields[i] != 0; ++i) {
+    switch (fields[i]) {
+      case 'n': case 's': sum = mixed(sum, reinterpret_cast<std::uintptr_t>(words[i])); break;
+      case 'p': {
+        if (words[i] == nullptr) break;  // enumerate's, which counts in a machine word as long as that goes
+        int overflow = 0;
+        if (!PyLong_CheckExact(words[i])) return 0;
+        sum = mixed(sum, static_cast<std::uint64_t>(PyLong_AsLongLongAndOverflow(words[i], &overflow)));
+        if (overflow != 0) return 0;
+        break;
+      }
+      case 'a':
+        if (words[i] == nullptr || !PyList_CheckExact(words[i])) return 0;
+        sum = mixed(sum, static_cast<std::uint64_t>(PyList_GET_SIZE(words[i])));
+        break;
+      case 'i': case 'I':
+        if (!inner(words[i])) return 0;
+        break;
+      case 't':
+        if (words[i] == nullptr || !PyTuple_CheckExact(words[i])) return 0;
+        for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(words[i]); ++k) {
+          if (!inner(PyTuple_GET_ITEM(words[i], k))) return 0;
+        }
+        break;
+      default: break;
+    }
+  }
+  return sum | 1;
+}
 
 int FrameMemory::remember_iterator(PyObject* object, std::string* why) {
   const TypeInfo type = type_info(Py_TYPE(object));

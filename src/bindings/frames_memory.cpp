@@ -136,6 +136,9 @@ void FrameMemory::forget(FrameState* state) {
   state->names.clear();
   state->names_version = 0;
   state->exits.clear();
+  for (PyObject* iterator : state->handed) keeper.discard(iterator);
+  state->handed.clear();
+  state->handed_at = 0;
 }
 
 void FrameMemory::forget_all() {

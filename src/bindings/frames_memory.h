@@ -46,6 +46,8 @@ struct FrameState {
   std::uint64_t names_version = 0;      // of that dict when all of it was remembered; 0: never
   std::vector<std::uint32_t> unsettled; // among names, what has to be looked at though the dict has not changed
   std::vector<ExitMark> exits;
+  std::vector<PyObject*> handed;        // owned: iterators given to C code that waits in a call of one of their values
+  std::uint64_t handed_at = 0;          // where they stood; 0: there are none, or it cannot be told
 };
 
 // One iterator; the ones it draws from follow it in the list, up to `end`.
@@ -78,12 +80,17 @@ class FrameMemory {
   void begin();                                          // of a new snapshot; drops nothing yet
   void finish();                                         // lets go of what the new snapshot does not hold
   bool remember(RawFrame* frame, FrameState* state, std::string* why);
+  // Does this frame wait for C code that was given iterators and calls back for their values (list(map(train, settings)))?
+  static bool hands_iterators(RawFrame* frame, CodeInfo* info);
+  void remember_handed(RawFrame* frame, FrameState* state);
   void forget(FrameState* state);
   void forget_all();
 
   // ---- comparing: would put() reproduce it? ----
   bool fits(const FrameState& state, RawFrame* frame, std::string* why) const;
   bool doubts_hold(std::string* why) const;
+  // Is the C code that this frame waits for still at the same value? What it keeps of its own has not changed then.
+  static bool handed_stand(const FrameState& state, RawFrame* frame);
   // Does this iterator hold nothing but its noted position while it runs Python code of its own?
   static bool hides_nothing(PyObject* iterator);
 
@@ -124,6 +131,8 @@ class FrameMemory {
 int surviving_depth(RawFrame* frame, CodeInfo* info);
 // Pointers of a frame's names and stack, mixed; only good for telling that something moved.
 std::uint64_t fingerprint(RawFrame* frame, CodeInfo* info);
+// Which value an iterator gives next, as a number that is another one for another value; 0: that cannot be told.
+std::uint64_t position_of(PyObject* iterator, int nesting = 0);
 // "train.py:27"
 std::string place(const CodeInfo& info, int unit);
 

@@ -131,6 +131,7 @@ struct StackSnapshot::Impl {
     CodeInfo* info = nullptr;
     int unit = -1;
     bool library = false, in_loop = false;
+    bool hands = false;  // C code that it waits for was given an iterator when it came to that unit
   };
   std::vector<Seat> seats;
   std::vector<std::unique_ptr<FrameState>> frames;  // innermost user frame first; `used` of them count
@@ -154,7 +155,7 @@ bool StackSnapshot::Impl::remember_all() {
     Seat& seat = seats[depth];
     if (seat.code != frame_code(frame)) {
       CodeInfo* info = code_info(frame_code(frame));
-      seat = {frame_code(frame), info, -1, info->library, false};
+      seat = {frame_code(frame), info, -1, info->library, false, false};
     }
     if (used == 0 && seat.library) continue;
     if (used == kMaxFrames) {
@@ -164,13 +165,15 @@ bool StackSnapshot::Impl::remember_all() {
     if (used == frames.size()) frames.push_back(std::make_unique<FrameState>());
     const int unit = frame_site(frame);
     FrameState& state = *frames[used++];
-    if (seat.library && state.info == seat.info && state.unit == unit && seat.unit == unit && !seat.in_loop) continue;
+    if (seat.unit != unit) seat.hands = used > 1 && FrameMemory::hands_iterators(frame, seat.info);
+    if (seat.library && state.info == seat.info && state.unit == unit && seat.unit == unit && !seat.in_loop && !seat.hands) continue;
     if (state.info != seat.info || seat.library) memory.forget(&state);
     state.info = seat.info;
     state.unit = seat.unit = unit;
     state.user = !seat.library;
     if (state.user) state.waits_in_python = frame_stack_depth(frame) >= 0, state.return_offset = frame_return_offset(frame);
     state.fingerprint = 0;
+    if (seat.hands || state.handed_at != 0) memory.remember_handed(frame, &state);
     if (state.user) {
       good = memory.remember(frame, &state, &reason);
       continue;
@@ -229,7 +232,7 @@ bool StackSnapshot::Impl::compare(std::string* why, std::vector<RawFrame*>* live
       return false;
     }
     if (moved) *jumps = true;
-    if (i > 0 && hidden_state(frame, state.info, (*live)[i - 1], why)) return false;
+    if (i > 0 && !FrameMemory::handed_stand(state, frame) && hidden_state(frame, state.info, (*live)[i - 1], why)) return false;
     if (state.fingerprint != 0 && fingerprint(frame, state.info) != state.fingerprint) {
       *why = "a loop outside the user's code has moved on (" + place(*state.info, unit) + ")";
       return false;
