@@ -92,6 +92,7 @@ HARD = [
 LAUNCHERS = [
     Row("`python -m package`", "runs_as_module", "step 4, loss", launcher=("-m", "{name}")),
     Row("`torch.multiprocessing.spawn` and `Process`", "spawned_ranks", "step 3, loss", launcher=("{program}",)),
+    Row("`multiprocessing.Pool.map` over settings", "search_in_pool", "step 4, loss", launcher=("{program}",)),
     Row("a script that starts `python child.py`", "starts_children", "step 4, loss", launcher=("{program}",)),
     Row("`torchrun`, two ranks, DDP", "two_ranks", "step 3, loss", policy="stop",
         launcher=(PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "{program}")),
