@@ -186,3 +186,17 @@ def test_the_page_is_made_of_the_results(measured):
     assert re.search(rf"\| a list of batches \| {step:.0f} \|", text)
     for contender in ("finitude", "isfinite", "set_detect_anomaly", "every op", "--level trace"):
         assert contender in text
+
+
+def test_each_piece_is_timed_by_itself():
+    """The page of the pieces is made of what a process of its own has timed."""
+    from bench.pieces import __main__ as pieces
+    from bench.pieces import jumps
+
+    found = pieces.by_itself("tiny")
+    for name, get, _part, _text in pieces.BUDGET:
+        assert get(found[0])[0] >= 0, name
+    assert found[1] and found[2]["parameters"] == 4 and found[3] > 0
+    trials = pieces.in_a_process(jumps.measure)
+    assert [name for name, _own, _rest in trials] == [name for name, *_ in jumps.TRIALS[1:]]
+    assert all(own > 0 for _name, own, _rest in trials), trials

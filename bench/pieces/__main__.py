@@ -91,7 +91,7 @@ class Budget:
     def _next_stands_for(self, function):
         from torch.utils.data import dataloader
 
-        self.finitude.first_run.install._patches.undo()
+        self.finitude.install._patches.undo()
         loader, iterator = dataloader.DataLoader, dataloader._BaseDataLoaderIter
         real = loader.__dict__["__iter__"], iterator.__dict__["__next__"]
         self.native.loader_methods(real[0], function)

@@ -86,8 +86,8 @@ def table():
     """Lines of the page."""
     out = ["## What the meter does not see", "",
            "Before `optimizer.step` of an MLP 8-8-2 a function is called that does nothing but what is said here: the microseconds that it "
-           "takes, and those by which all else of the step takes longer. A healthy step runs some 850 jumps of ours or for us that are "
-           "taken, in some 130 pages, once; pairs of steps with and without us see both.", ""]
+           "takes, and those by which all else of the step takes longer. Our code consists of jumps to a good part, most of them run once or "
+           "a few times in a step; pairs of steps with and without us see both.", ""]
     if why_not():
         return [*out, why_not(), ""]
     out += ["| called | itself, us | the rest of the step, us |", "|---|---|---|"]
