@@ -1,6 +1,7 @@
 # The extension module finitude._native: everything that sees torch or Python.
 # torch is found with find_spec, not imported, and its libraries are named directly: find_package(Torch) fails on a CUDA
 # wheel unless the whole CUDA toolkit is installed.
+include(CheckLinkerFlag)
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 execute_process(COMMAND ${Python_EXECUTABLE} -c "import importlib.util as u; s=u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
   OUTPUT_VARIABLE TORCH_DIR OUTPUT_STRIP_TRAILING_WHITESPACE)
@@ -64,6 +65,16 @@ foreach(target _native finitude_player finitude_live)
   target_compile_definitions(${target} PRIVATE TORCH_EXTENSION_NAME=_native FINITUDE_VERSION="${PROJECT_VERSION}")
 endforeach()
 set_target_properties(_native PROPERTIES DEFINE_SYMBOL "")
+# What every healthy step runs lies together, on a few pages of memory; see tools/hot_functions.py.
+set(hot_functions ${PROJECT_SOURCE_DIR}/cmake/hot_functions.ld)
+check_linker_flag(CXX "-Wl,-T,${hot_functions}" FINITUDE_ORDERS_FUNCTIONS)
+if(FINITUDE_ORDERS_FUNCTIONS)
+  foreach(target finitude_core finitude_player finitude_live _native)
+    target_compile_options(${target} PRIVATE -ffunction-sections)
+  endforeach()
+  target_link_options(_native PRIVATE "-Wl,-T,${hot_functions}")
+  set_property(TARGET _native APPEND PROPERTY LINK_DEPENDS ${hot_functions})
+endif()
 target_link_libraries(finitude_player PRIVATE Python::Module)  # for its include path alone
 target_link_libraries(finitude_live PRIVATE Python::Module)
 foreach(target finitude_player finitude_live _native)

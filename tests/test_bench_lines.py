@@ -38,6 +38,11 @@ def test_own_costs_go_to_the_library_and_calls_are_not_counted_twice():
     assert callgrind.misses(found["/lib/libtorch_cpu.so"]) == (157, 9, 2)
 
 
+def test_calls_are_counted_where_the_library_is_ours():
+    text = WRITTEN + "cob=(1)\ncfn=(1)\ncalls=7 0\n* 1\ncfn=(9) 0x1f0\ncalls=300 0\n* 4\ncfn=(9)\ncalls=2 0\n* 4\ncfn=(10) 0x20'2\ncalls=5 0\n* 4\n"
+    assert callgrind.calls_into(text, "_native.") == {0x1f0: 302, 0x20: 5}
+
+
 def test_a_file_without_caches_is_refused():
     with pytest.raises(ValueError, match="cache-sim"):
         callgrind.by_object("events: Ir\nob=(1) a\n1 2\n")

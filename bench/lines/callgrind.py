@@ -38,6 +38,36 @@ def by_object(text):
     return dict(costs)
 
 
+def calls_into(text, part):
+    """{address: calls} of the functions of the library whose file name begins with `part`, which valgrind knows by address alone."""
+    names, calls = {"ob": {}, "fn": {}}, collections.Counter()
+    current = called = function = ""
+
+    def named(kind, word):
+        found = _NAMED.fullmatch(word)
+        if found is None:
+            return word
+        if found[2] is not None:
+            names[kind][found[1]] = found[2]
+        return names[kind].get(found[1], "")
+
+    for line in text.splitlines():
+        key, _, value = line.partition("=")
+        if key == "ob":
+            current = named("ob", value)
+        elif key == "cob":
+            called = named("ob", value)
+        elif key == "fn":
+            named("fn", value)
+        elif key == "cfn":
+            function = named("fn", value)
+        elif key == "calls":
+            if (called or current).rsplit("/", 1)[-1].startswith(part) and function.startswith("0x"):
+                calls[int(function.split("'")[0], 16)] += int(value.split()[0])
+            called = ""
+    return dict(calls)
+
+
 def misses(counts):
     """(instructions, lines that were not in L1, lines that were not in L2) of one list of events."""
     return counts[0], sum(counts[3:6]), sum(counts[6:9])

@@ -1,4 +1,4 @@
-"""python bench/lines/steps.py KIND off|gate|all STEPS: that many steps of one model, for valgrind to count."""
+"""python bench/lines/steps.py KIND off|gate|all STEPS [list|loader]: that many steps of one model, for valgrind to count."""
 
 import os
 import pathlib
@@ -22,10 +22,10 @@ class Once:
         return self.left.pop(0), None, None, None, None
 
 
-def main(kind, state, steps):
+def main(kind, state, steps, batches="list"):
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        job = models.Job(kind, "adamw", loader=False)
+        job = models.Job(kind, "adamw", loader=batches == "loader")
         job.joint = False
         finitude = arms.Finitude(job, pathlib.Path(folder))
         if state != "off":
