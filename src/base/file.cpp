@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 
@@ -9,7 +10,10 @@ namespace finitude::base {
 
 Status read_file(const std::string& path, std::string* bytes, std::uint64_t most) {
   std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return Status("is a folder");
+  const std::filesystem::file_status kind = std::filesystem::status(path, error);
+  if (std::filesystem::is_directory(kind)) return Status("is a folder");
+  // A pipe would be waited for, a device has no end.
+  if (std::filesystem::exists(kind) && !std::filesystem::is_regular_file(kind)) return Status("is no plain file");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file)
@@ -18,7 +22,11 @@ Status read_file(const std::string& path, std::string* bytes, std::uint64_t most
   const std::uint64_t size_bytes = std::filesystem::file_size(path, error);
   if (error) return Status("is no plain file");
   if (size_bytes > most) return Status("is larger than " + std::to_string(most >> 20) + " MiB");
-  bytes->resize(static_cast<std::size_t>(size_bytes));
+  try {
+    bytes->resize(static_cast<std::size_t>(size_bytes));
+  } catch (const std::exception&) {  // a file may say that it is as long as it likes
+    return Status("does not fit into memory: it is said to have " + std::to_string(size_bytes >> 20) + " MiB");
+  }
   file.read(bytes->data(), static_cast<std::streamsize>(size_bytes));
   return static_cast<std::uint64_t>(file.gcount()) == size_bytes ? Status()
                                                                  : Status("cannot be read to its end");

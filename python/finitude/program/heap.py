@@ -82,7 +82,8 @@ class Ledger:
             self._generators.append(restore)
             return
         if isinstance(it, torch.Tensor):
-            if it._version > 0:  # written in place at some time; by this window too, if the second run is to do it again
+            # Written in place at some time; by this window too, if the second run is to do it again. Inference tensors count no writes.
+            if not it.is_inference() and it._version > 0:
                 self._tensor(it, name)
             return
         if isinstance(it, torch.nn.Module):
@@ -153,7 +154,7 @@ class Ledger:
         todo.append((content, name))
 
     def _tensor(self, tensor, name):
-        if tensor.layout is not torch.strided or not tensor.is_leaf:
+        if tensor.is_inference() or tensor.layout is not torch.strided or not tensor.is_leaf:
             return
         size_bytes = tensor.numel() * tensor.element_size()
         fits = self._bytes + size_bytes <= MAX_BYTES

@@ -18,6 +18,7 @@ from ..program.heap import Ledger
 from ..program.quiet import Quiet
 from . import restart
 from .shared import Gradients
+from .weights import Weights
 
 OTHER_BITS = "loss or gradients came out with other bits"
 COPIES_MB = 128       # where no --undo-mb is given, copies for the jump take no more than this,
@@ -74,11 +75,12 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down):
     # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
     grads = [(p, p.grad.clone() if vote is not None and p.grad is not None else p.grad) for p in params]
     drawn, named = streams.sums(), findings.in_names()
+    weights = Weights(stepping, (session.config.capsule_max or COPIES_MB) << 20)
     why = _native.rewind_begin()
     if why is not None:
         return False, f"{way}: {why}"
     # A program that is to go on must not meet a name that is gone; nor must a rank alone, while the others wait for it.
-    goes_on = session.config.on_alarm != "stop" or "advisory" in alarm or vote is not None
+    goes_on = session.config.on_alarm != "stop" or alarm.get("harmless") or "advisory" in alarm or vote is not None
     read = readers.will_read(sys._getframe(), _native.unset_names()) if goes_on else ()
     why = f"{way}: {', '.join(read[:3])} would be read again, and nothing keeps the value" if read else ""
     if vote is not None:
@@ -86,6 +88,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down):
     if why:
         _native.rewind_end(True)
         _native.rewind_undo()
+        weights.put_back()
         return True, why
     try:
         session.holds.hold([*sinks_of.watched_optimizers(), *(sharing for o in stepping for sharing in discover.sharing(o))])
@@ -96,7 +99,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down):
                 p.grad = torch.zeros_like(p.grad)
         session.pending = {
             "alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "ledger": ledger, "grads": grads,
-            "others": others, "left_out": left_out, "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
+            "weights": weights, "others": others, "left_out": left_out, "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
             "files": HeldFiles(), "twice": [], "quiet": Quiet(), "drawn": drawn, "named": named, "eager": compat.run_eagerly(), "vote": vote,
             "counts_down": bool(down),
         }
@@ -105,6 +108,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down):
     except BaseException:  # a failure of ours, told of elsewhere: the program goes on from where it stood
         _native.rewind_end(True)
         ledger.put_back()
+        weights.put_back()
         _as_before_second_run(optimizer, {"optimizer": optimizer, "grads": grads})
         session.holds.release()
         raise
@@ -166,8 +170,13 @@ def end(session, optimizer, pending):
         why = other
     if why is None and (ruined := pending["ledger"].ruined()):
         why = f"the step writes {', '.join(ruined[:3])} in place, and its first run had left it non-finite"
+    if written := pending["weights"].changed():
+        why = f"the program itself writes {', '.join(written[:3])} after a step, and the second run began with what the first had written"
     down = pending["ledger"].counted() if why == OTHER_BITS and not pending["counts_down"] and pending["vote"] is None else ()
     lost = pending["ledger"].put_back()
+    if damaged := pending["weights"].put_back():
+        alarm["weights"] = "damaged"
+        alarm["rerun_text"] += f"; {', '.join(damaged[:3])} are as the second run left them: too large to be copied"
     pending["others"].put_back()
     session.holds.second_run_ended(why is None and (pending["way"] != "jump" or bool(pending["over"])))
     session.holds.release()  # of the optimizers whose steps are applied; the policy holds anew what is this one's
@@ -249,6 +258,7 @@ def abandon(session):
     _native.rewind_end(False)
     _native.rewind_forget()
     pending["ledger"].put_back()
+    pending["weights"].put_back()
     pending["others"].put_back()
     twice = pending["twice"] + pending["files"].end()
     pending["quiet"].end()

@@ -1,0 +1,80 @@
+// Files that are none: a reader of other people's folders must come to an end.
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace finitude::base {
+namespace {
+
+class Folder {
+ public:
+  Folder() {
+    char name[] = "/tmp/finitude-file-XXXXXX";
+    path_ = mkdtemp(name);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string at(const char* name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+TEST(File, IsReadWhole) {
+  const Folder folder;
+  std::ofstream(folder.at("a")) << std::string(70000, 'x');
+  std::string bytes = "before";
+  ASSERT_TRUE(read_file(folder.at("a"), &bytes).ok());
+  EXPECT_EQ(bytes, std::string(70000, 'x'));
+}
+
+TEST(File, APipeIsNotWaitedFor) {
+  const Folder folder;
+  ASSERT_EQ(mkfifo(folder.at("pipe").c_str(), 0600), 0);
+  std::string bytes;
+  EXPECT_EQ(read_file(folder.at("pipe"), &bytes).why(), "is no plain file");
+}
+
+TEST(File, ADeviceAndAFolderAreRefused) {
+  std::string bytes;
+  EXPECT_EQ(read_file("/dev/zero", &bytes).why(), "is no plain file");
+  EXPECT_EQ(read_file("/tmp", &bytes).why(), "is a folder");
+  EXPECT_THAT(read_file("/tmp/finitude-there-is-none", &bytes).why(), testing::StartsWith("cannot be opened: No such file"));
+}
+
+TEST(File, LargerThanAllowedIsRefusedBeforeItIsRead) {
+  const Folder folder;
+  std::ofstream(folder.at("sparse")).close();
+  ASSERT_EQ(truncate(folder.at("sparse").c_str(), off_t{20} << 30), 0);
+  std::string bytes;
+  EXPECT_EQ(read_file(folder.at("sparse"), &bytes, 1 << 20).why(), "is larger than 1 MiB");
+  EXPECT_TRUE(bytes.empty());
+}
+
+TEST(File, WhatDoesNotFitIntoMemoryIsRefused) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers end a program whose memory does not come";
+#else
+  const Folder folder;
+  std::ofstream(folder.at("sparse")).close();
+  ASSERT_EQ(truncate(folder.at("sparse").c_str(), off_t{20} << 30), 0);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit small{rlim_t{4} << 30, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &small), 0);
+  std::string bytes;
+  const Status status = read_file(folder.at("sparse"), &bytes);
+  setrlimit(RLIMIT_AS, &before);
+  EXPECT_THAT(status.why(), testing::StartsWith("does not fit into memory"));
+#endif
+}
+
+}  // namespace
+}  // namespace finitude::base

@@ -1,0 +1,128 @@
+"""Parameters that the program itself writes after a step: a second run in place would begin with what the first has written, and write
+it once more. It is not taken for the same step, and the weights are as they were when the step was stopped."""
+
+import pytest
+
+import helpers
+
+# Weights that shrink after each step, by hand; the loss alone, or all gradients, or one of them turn bad at step 4.
+DECAYED = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(5, 1)
+opt = torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9)
+def weights():
+    return [round(float(p.sum()), 7) for p in net.parameters()]
+for k, x in enumerate(torch.rand(8, 6, 5)):
+    loss = (net(x).abs() + 1).log().mean()
+    if k == 4:
+        loss = loss + BAD  # birth
+    opt.zero_grad()
+    loss.backward()
+    print(k, weights())
+    try:
+        opt.step()
+    except FloatingPointError:
+        print("stopped", weights())
+        raise
+    with torch.no_grad():
+        for p in net.parameters():
+            p.SHRINK
+"""
+WHOLE = "(x.sum() * 0).log() * net.weight.sum()"
+ONE = "((net.weight[0, 0] * 0).sqrt() + net.weight[0, :2].sum() * 3)"
+LOSS_ALONE = "(x.sum() * 0).log().detach()"
+BY_HAND = "mul_(0.5)"
+
+
+def _run(tmp_path, bad, *options, shrink=BY_HAND):
+    return helpers.run(tmp_path, DECAYED.replace("BAD", bad).replace("SHRINK", shrink), *options)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("bad", [WHOLE, ONE], ids=["all NaN", "one gradient"])
+@pytest.mark.parametrize("shrink", [BY_HAND, "data.mul_(0.5)"], ids=["in place", "data"])
+def test_a_stopped_step_leaves_the_weights_as_they_were(tmp_path, bad, shrink):
+    got = _run(tmp_path, bad, shrink=shrink)
+    alarm = got.the_alarm()
+    before, stopped = got.out.splitlines()[-2:]
+    assert before.split(" ", 1)[1] == stopped.split(" ", 1)[1], got.out
+    assert (alarm["weights"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("clean", "persistent", "restart", True), got.told()
+    assert "the program itself writes weight" in alarm["rerun_text"], alarm["rerun_text"]
+
+
+@pytest.mark.fast
+def test_what_goes_on_goes_on_with_the_weights_of_the_first_run(tmp_path):
+    got = _run(tmp_path, WHOLE, "--on-alarm", "skip")
+    own = DECAYED.replace("BAD", WHOLE).replace("SHRINK", BY_HAND).replace("opt.step()", "opt.step() if k != 4 else None")
+    helpers.write_script(tmp_path, own, "own.py")
+    assert got.out == helpers.plain_forked(tmp_path, "own.py").out, got.told()
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("policy", ["stop", "warn"])
+def test_a_harmless_loss_changes_nothing(tmp_path, policy):
+    got = _run(tmp_path, LOSS_ALONE, "--on-alarm", policy)
+    assert got.code == 0 and got.the_alarm()["harmless"], got.told()
+    assert got.out == helpers.plain_forked(tmp_path, "train.py").out
+
+
+@pytest.mark.fast
+def test_writing_the_same_once_more_is_no_obstacle(tmp_path):
+    got = _run(tmp_path, WHOLE, shrink="clamp_(-0.2, 0.2)")
+    alarm = got.the_alarm()
+    assert (alarm["rerun"], alarm["rerun_by"], alarm["weights"]) == ("persistent", "rewind", "clean"), got.told()
+
+
+READ_LATER = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(4, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+class Out(dict):
+    pass
+for k in range(7):
+    out = Out(fit=net(torch.rand(8, 4)).pow(2).mean(), size=net.weight.pow(2).mean())
+    loss = sum(out.values())
+    if k == 4:
+        loss = loss + (net.weight.sum() * 0 - 1).log().detach()
+    same = (lambda x: x)(out)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(k, {k: v.item() for k, v in same.items()})
+"""
+
+
+@pytest.mark.fast
+def test_a_harmless_alarm_lets_a_program_go_on_that_reads_its_outputs(tmp_path):
+    """`stop` acts as `warn` there, so a name that is gone would end a program that has nothing to fear."""
+    got = helpers.run(tmp_path, READ_LATER)
+    assert got.code == 0 and got.the_alarm()["harmless"], got.told()
+    assert got.out == helpers.plain_forked(tmp_path, "train.py").out
+
+
+INFERENCE = """
+import torch
+torch.manual_seed(0)
+net, teacher = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for k, x in enumerate(torch.rand(7, 8, 4)):
+    with torch.inference_mode():
+        told = teacher(x)
+        kept = [told.clone()]
+    y = net(x * (k != 4))
+    loss = (y - told.clone()).pow(2).mean() + (y / y - 1).mean() * (k == 4) + (x.sum() * (k != 4)).sqrt() * 0
+    loss = loss + (torch.zeros(1) / (k != 4)).sum() * net.bias.sum()  # birth
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.fast
+def test_tensors_made_in_inference_mode_are_no_obstacle(tmp_path):
+    got = helpers.run(tmp_path, INFERENCE)
+    assert "switched off" not in got.err, got.err
+    alarm = got.the_alarm()
+    assert (got.code, alarm["step"], alarm["rerun"], alarm["weights"]) == (1, 4, "persistent", "clean"), got.told()
