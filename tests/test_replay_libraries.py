@@ -124,3 +124,25 @@ def test_operators_that_a_python_module_registers(tmp_path):
     for module, code, reason in (("broken", 3, "not this one"), ("no_such_module", 3, "no_such_module"), ("../x", 2, "name of a module")):
         done = helpers.finitude(tmp_path, "replay", path, "--import", module)
         assert done.code == code and reason in done.err, done.told()
+
+
+def test_a_script_of_an_operator_of_others_loads_what_was_named(tmp_path):
+    (tmp_path / "my_operators.py").write_text(PYTHON_OPERATORS.replace("* 0.5", "/ 0"))
+    path = record(tmp_path, "import my_operators", "torch.ops.pyops.half(weight)")
+    done = helpers.finitude(tmp_path, "replay", path, "--import", "my_operators", "--script", "birth.py")
+    assert done.code == 0, done.told()
+    text = (tmp_path / "birth.py").read_text()
+    assert "torch.ops.pyops.half.default(" in text and "import my_operators" in text, text
+    alone = subprocess.run([sys.executable, "birth.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert alone.returncode == 0, alone.stdout + alone.stderr
+
+
+def test_a_script_of_an_operator_of_a_library_loads_its_file(compiled, tmp_path):
+    path = record(tmp_path, f"torch.ops.load_library({library()!r})", "torch.ops.userops.soft(weight, 1e30)")
+    script = tmp_path / "birth.py"
+    code, said = player("--library", library(), "--script", script, path)
+    assert code == 0, said
+    text = script.read_text()
+    assert "torch.ops.userops.soft.default(" in text and "torch.ops.load_library(" in text and library() in text, text
+    alone = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert alone.returncode == 0, alone.stdout + alone.stderr

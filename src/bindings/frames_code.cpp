@@ -47,13 +47,26 @@ void grow(Table& t) {
   }
 }
 
-std::string text_of(PyObject* unicode) {
-  Py_ssize_t size = 0;
-  const char* text =
-      unicode != nullptr && PyUnicode_Check(unicode) ? PyUnicode_AsUTF8AndSize(unicode, &size) : nullptr;
-  if (text == nullptr) {
+// Of a path that is not UTF-8 the bytes that are not come as \x.., as plain_json.text in Python writes them.
+std::string escaped(PyObject* unicode) {
+  PyObject* bytes = PyUnicode_AsEncodedString(unicode, "utf-8", "backslashreplace");
+  if (bytes == nullptr) {
     PyErr_Clear();
     return "?";
+  }
+  std::string text(PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes)));
+  Py_DECREF(bytes);
+  for (std::size_t at = 0; (at = text.find("\\udc", at)) != std::string::npos;) text.replace(at, 4, "\\x");
+  return text;
+}
+
+std::string text_of(PyObject* unicode) {
+  if (unicode == nullptr || !PyUnicode_Check(unicode)) return "?";
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(unicode, &size);
+  if (text == nullptr) {
+    PyErr_Clear();
+    return escaped(unicode);
   }
   return std::string(text, static_cast<std::size_t>(size));
 }

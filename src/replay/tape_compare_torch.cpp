@@ -58,6 +58,11 @@ Told compare_dtypes(const std::string& dtype, const std::vector<NamedTensor>& us
   list(both, "non-finite in " + dtype + " too:", &told.text);
   list(only_then, "finite in " + dtype + ":", &told.text);
   list(only_now, "non-finite only in " + dtype + ":", &told.text);
+  if (changed.empty()) {
+    told.text += "computed in " + dtype + ", but there is nothing on the tape to compare with\n";
+    told.code = 4;
+    return told;
+  }
   const bool same = only_then.empty() && only_now.empty();
   char line[200];
   std::snprintf(line, sizeof line,

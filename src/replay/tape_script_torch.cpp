@@ -140,7 +140,8 @@ std::string tuple_of(c10::IntArrayRef numbers) {
 
 class Script {
  public:
-  Script(const TakeCall& call, std::string tensor_file) : call_(call), tensor_file_(std::move(tensor_file)) {}
+  Script(const TakeCall& call, std::string tensor_file, const ScriptSources& sources)
+      : call_(call), tensor_file_(std::move(tensor_file)), sources_(sources) {}
 
   std::string text(const std::string& head) {
     const std::string issued = issue();
@@ -154,12 +155,23 @@ class Script {
     if (!saved.empty())
       text += "from safetensors.torch import load_file\n\nsaved = load_file(pathlib.Path(__file__).with_name(" +
               python_text(tensor_file_) + "))\n";
-    return text + "\n" + body_ + issued + judged();
+    return text + loaded() + "\n" + body_ + issued + judged();
   }
 
   std::vector<NamedTensor> saved;
 
  private:
+  // What brings an operator that is not torch's own.
+  std::string loaded() const {
+    const std::string& name = call_.schema->name();
+    if (name.starts_with("aten::") || name.starts_with("prims::")) return "";
+    std::string text;
+    for (const std::string& module : sources_.modules) text += "import " + module + "\n";
+    for (const std::string& file : sources_.libraries)
+      text += "torch.ops.load_library(" + python_text(std::filesystem::absolute(file).string()) + ")\n";
+    return text.empty() ? text : "\n" + text;
+  }
+
   std::string layout_of(const at::Tensor& t, std::string values) const {
     bool repeats = false;
     for (std::int64_t d = 0; d < t.dim(); ++d) repeats = repeats || (t.stride(d) == 0 && t.size(d) > 1);
@@ -292,6 +304,7 @@ class Script {
 
   const TakeCall& call_;
   const std::string tensor_file_;
+  const ScriptSources& sources_;
   std::string body_;
   std::int64_t literals_ = 0;
   std::vector<std::pair<at::Tensor, std::string>> written_;
@@ -347,7 +360,7 @@ std::string head_of(const capture::Tape& tape, std::size_t index, const TakeCall
 }  // namespace
 
 Status write_script(const std::string& path, const capture::Tape& tape, const json& about,
-                    const PlayOptions& options, Played* played) {
+                    const PlayOptions& options, const ScriptSources& sources, Played* played) {
   FindBirth find(tape);
   *played = play(tape, options, &find);
   if (!played->missing.empty() || !played->why_not.empty()) return {};
@@ -361,7 +374,7 @@ Status write_script(const std::string& path, const capture::Tape& tape, const js
   std::filesystem::path tensor_file = file;
   tensor_file.replace_extension(".safetensors");
   if (tensor_file == file) tensor_file += ".tensors";
-  Script script(call, tensor_file.filename().string());
+  Script script(call, tensor_file.filename().string(), sources);
   const capture::Operator& op = tape.operators[tape.entries[*index].number];
   const bool elsewhere = played->otherwise.contains(op.overload.empty() ? op.name : op.name + "." + op.overload);
   const std::string text = script.text(head_of(tape, *index, call, hint, elsewhere));

@@ -150,6 +150,7 @@ Told tell(const Runs& runs, const capture::Tape& tape) {
   }
   if (verdict == Verdict::kNothing) {
     told.text += "replayed, but there is nothing on the tape to compare with\n";
+    told.code = 4;
     return told;
   }
   std::size_t same = 0;

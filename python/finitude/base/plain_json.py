@@ -1,4 +1,5 @@
-"""Values as JSON has them: no NaN or Inf, which travel as texts."""
+"""Values as JSON has them: no NaN or Inf, which travel as texts; no half of a character, which is what Python makes of a path
+whose bytes are not UTF-8."""
 
 import json
 import math
@@ -12,12 +13,30 @@ def number(value):
     return value
 
 
+def text(value):
+    """The same text, or one that shows the bytes that are no UTF-8 as \\x.., as a shell reads them in $'...'."""
+    try:
+        value.encode()
+        return value
+    except UnicodeEncodeError:
+        pass
+    try:
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # halves that stand for no byte
+        return value.encode("utf-8", "backslashreplace").decode()
+
+
+def is_plain(value):
+    """Can the engine, which knows UTF-8 only, be given that path?"""
+    return text(value) is value
+
+
 def safe(value):
     if isinstance(value, dict):
-        return {str(k): safe(v) for k, v in value.items()}
+        return {text(str(k)): safe(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [safe(v) for v in value]
-    return number(value)
+    return text(value) if isinstance(value, str) else number(value)
 
 
 def _refuse(constant):

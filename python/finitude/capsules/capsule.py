@@ -4,7 +4,6 @@ import contextlib
 import datetime
 import getpass
 import json
-import linecache
 import os
 import platform
 import re
@@ -14,7 +13,8 @@ import time
 import torch
 
 from .. import _native
-from ..base.plain_json import safe
+from ..base import sources
+from ..base.plain_json import is_plain, safe
 from ..findings.capsule_alarm import without_sources
 from ..program import begun, discover, flags, ranks
 
@@ -90,7 +90,7 @@ def describe(optimizer, parameters=False):
 def folder_for(session, alarm):
     """Where the capsule of that alarm goes; None where it cannot be written."""
     directory = session.report.run_directory()
-    if directory is None:
+    if directory is None or not is_plain(directory):
         return None
     name = f"step-{alarm['step']:06d}"
     if ordinal := alarm.get("optimizer_ordinal"):
@@ -232,7 +232,7 @@ def _about(session, alarm):
 
 
 def _source_of(file, line):
-    return linecache.getline(file, line).strip()[:400]
+    return sources.line(file, line)[:400]
 
 
 def _git(directory):

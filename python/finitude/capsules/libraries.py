@@ -53,7 +53,8 @@ def import_(module):
 
 
 def imported(words):
-    """The words of a replay without --import MODULE, which were imported; their namespaces are allowed instead."""
+    """The words of a replay without --import MODULE, which were imported; their namespaces are allowed instead, and a script that is
+    written (--script) names them."""
     left, words = [], [*words]
     while words:
         word = words.pop(0)
@@ -63,6 +64,7 @@ def imported(words):
             continue
         if not eq:
             value = words.pop(0) if words else ""
+        left += ["--imported", value]
         for space in import_(value):
             left += ["--allow", space]
     return left

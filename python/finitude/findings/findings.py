@@ -1,12 +1,12 @@
 """What the trace of a step says about its alarm: fingerprint, facts, births, cause, fix."""
 
 import json
-import linecache
 import sys
 
 import torch
 
 from .. import _native
+from ..base import sources
 from ..base.plain_json import number, safe
 from ..program import cells, discover, intake, ranks, updates
 from . import growth, hyper, mend, samples
@@ -165,7 +165,7 @@ def passed_over(alarm, why):
 
 def birth(phase, op="", file="", line=0):
     """A birth whose place is known without a trace."""
-    return {"phase": phase, "op": op, "file": file, "line": line, "source": linecache.getline(file, line).strip() if file else "",
+    return {"phase": phase, "op": op, "file": file, "line": line, "source": sources.line(file, line) if file else "",
             "module": "", "node": "", "inputs": [], "outputs": [], "rows": []}
 
 

@@ -2,8 +2,9 @@
 
 import ast
 import difflib
-import linecache
 import os
+
+from ..base import sources
 
 OPERATORS = {"div": ast.Div, "true_divide": ast.Div, "pow": ast.Pow}
 # Their place among the arguments of the call, and among the operands of an operator.
@@ -22,7 +23,7 @@ def add_diff(found):
         # What is changed is the forward op, wherever the backward that needs it was called from.
         fix["file"], fix["line"] = edit["file"], edit["line"]
     if edit and fix.get("verified") and not edit["is_number"]:
-        lines = linecache.getlines(edit["file"])
+        lines = sources.lines(edit["file"])
         if diff := diff_of(lines, edit, os.path.basename(edit["file"])):
             fix["diff"] = diff
             fix["file"], fix["line"] = edit["file"], edit["line"]

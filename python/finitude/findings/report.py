@@ -9,7 +9,7 @@ import torch
 
 from .. import _native
 from ..base import family
-from ..base.plain_json import safe
+from ..base.plain_json import is_plain, safe
 from ..program import ranks
 from . import merge
 
@@ -111,6 +111,13 @@ class Report:
                 return None
             self.directory = path
         return self.directory or None
+
+    def ring_in(self, directory):
+        """The path of the ring of steps; "": there is none."""
+        if directory and not is_plain(directory):
+            self.not_watched.append(f"the ring of steps and capsules: {directory} is not UTF-8")
+            return ""
+        return os.path.join(directory, "steps.ring") if directory else ""
 
     def worth_writing(self):
         """Did this process train at all?"""

@@ -97,7 +97,7 @@ class Session:
             return
         self.ring_open = True
         directory = self.report.run_directory() if self.target is None else self.target.directory()
-        _native.open_ring(os.path.join(directory, "steps.ring") if directory else "")
+        _native.open_ring(self.report.ring_in(directory))
 
     def first_seen(self, optimizer):
         self._open_ring()

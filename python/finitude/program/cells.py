@@ -2,10 +2,10 @@
 
 import functools
 import html
-import linecache
 import os
 import sys
 
+from ..base import sources
 from . import quiet
 
 HEIGHT = 560  # of the report in the page, in pixels; it scrolls
@@ -59,7 +59,7 @@ def _named(value, cells):
     if not isinstance(value, dict):
         return value
     if value.get("file") in cells and "source" in value and not value["source"]:
-        value = {**value, "source": linecache.getline(value["file"], value.get("line") or 0).strip()}
+        value = {**value, "source": sources.line(value["file"], value.get("line") or 0)}
     return {key: _named(v, cells) for key, v in value.items()}
 
 

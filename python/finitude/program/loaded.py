@@ -2,11 +2,11 @@
 tells."""
 
 import functools
-import linecache
 import weakref
 
 import torch
 
+from ..base import sources
 from . import discover
 
 _LINES = weakref.WeakKeyDictionary()  # optimizer -> (file, line)
@@ -36,4 +36,4 @@ def tell(found, optimizer):
     p = of_parameter.get(owner)
     if p is not None and key in (optimizer.state.get(p) or {}):
         file, line = _LINES[optimizer]
-        birth.update(file=file, line=line, source=linecache.getline(file, line).strip())
+        birth.update(file=file, line=line, source=sources.line(file, line))

@@ -183,7 +183,7 @@ class Command {
     Played played;
     replay::PlayOptions play = options_.play;
     play.device = "cpu";
-    const Status status = replay::write_script(options_.script, tape_, about, play, &played);
+    const Status status = replay::write_script(options_.script, tape_, about, play, {options_.imported, options_.libraries}, &played);
     if (has_failed(played)) return tell_failure(played);
     if (!status.ok()) {
       err_(options_.script + " " + status.why() + "\n");

@@ -31,6 +31,7 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
       {"--threads", [&](const std::string& v) { return number(v, &options->play.threads); }},
       {"--times", [&](const std::string& v) { return number(v, &options->times); }},
       {"--allow", [&](const std::string& v) { return options->play.namespaces.push_back(v), !v.empty(); }},
+      {"--imported", [&](const std::string& v) { return options->imported.push_back(v), !v.empty(); }},  // by `finitude replay`, not by people
       {"--library", [&](const std::string& v) { return options->libraries.push_back(v), !v.empty(); }},
       {"--stop-at", text(&options->stop_at)},
       {"--break", text(&options->break_at)},
