@@ -1,5 +1,7 @@
 """The one exception that finitude raises into a training program, and one that never gets that far."""
 
+MOST_LINKS = 256   # of a chain of exceptions
+
 
 class NonFiniteError(FloatingPointError):
     """A step went NaN or Inf and was stopped before the optimizer applied it.
@@ -10,6 +12,24 @@ class NonFiniteError(FloatingPointError):
     def __init__(self, message, report=None):
         super().__init__(message)
         self.report = report
+
+
+def raised_from_ours(error):
+    """Is it a NonFiniteError, or does it say of itself that it stems from one: `raise ... from`, an exception group? What was merely
+    raised while one was handled (`__context__`) may be about another step."""
+    seen, todo = set(), [error]
+    while todo and len(seen) < MOST_LINKS:
+        error = todo.pop()
+        if error is None or id(error) in seen:
+            continue
+        if isinstance(error, NonFiniteError):
+            return True
+        seen.add(id(error))
+        todo.append(error.__cause__)
+        inner = getattr(error, "exceptions", ())
+        if isinstance(inner, (tuple, list)):
+            todo += [e for e in inner if isinstance(e, BaseException)]
+    return False
 
 
 class Reached(BaseException):

@@ -6,6 +6,7 @@ import torch
 
 from .. import _native
 from ..base.plain_json import number
+from ..errors import raised_from_ours
 from . import discover
 from .counts import count_text
 
@@ -40,7 +41,7 @@ def pending_window(session):
     for optimizer in watched_optimizers():
         window = _native.window(optimizer)
         losses = [l for l in window["losses"] if l["bad"] and l["owned"]]
-        sinks = of_optimizer(optimizer)
+        sinks = [s for s in of_optimizer(optimizer) if s[2] not in session.told.known]
         if not losses and not sinks:
             continue
         kind, name = ("loss", "loss") if losses else sinks[0][:2]
@@ -99,7 +100,7 @@ def value_in_frames(session, error):
             library = discover.is_library(frame.f_code.co_filename)
             for name, value in discover.names_of(frame).items():
                 if not isinstance(value, torch.Tensor) or value.grad_fn is None or not wanted(value) or \
-                        _native.is_finite(value) or (library and value.numel() == 1):
+                        _native.is_finite(value) or (library and value.numel() == 1) or value in session.told.known:
                     continue
                 alarm = session.new_alarm(optimizers[0], "loss", name)
                 alarm["loss"] = number(float(value.detach())) if value.numel() == 1 else None
@@ -109,5 +110,6 @@ def value_in_frames(session, error):
 
 
 def behind(session, error):
-    """The bad value that a script's own exception is about, as pending_window gives it, or None."""
-    return pending_window(session) or value_in_frames(session, error) or lost_window(session)
+    """The bad value that a script's own exception is about, as pending_window gives it, or None. One that the script raised
+    from ours is about a step that was told of, unless a window that is not holds a bad value."""
+    return pending_window(session) or (value_in_frames(session, error) if not raised_from_ours(error) else None) or lost_window(session)

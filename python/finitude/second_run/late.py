@@ -6,7 +6,7 @@ from .. import _native
 from ..base.plain_json import number
 from ..errors import NonFiniteError
 from ..findings import findings
-from ..program import discover, ranks
+from ..program import discover, ranks, sinks as sinks_of
 from . import restart
 
 # Their fused kernels leave a step out where `found_inf` is 1. A subclass may not.
@@ -63,6 +63,8 @@ def told(session, optimizer, late):
     session.report.add_alarm(alarm)
     action = session.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])
     parameters = discover.parameters(optimizer) if optimizer is not None else []
+    session.told.known.note(tensor for _, _, tensor in (sinks_of.of_optimizer(optimizer) if optimizer is not None else ()))
+    session.told.known.note_frames()
     action = ranks.may_do_alone(action, alarm, lambda: [parameters[i] for i, *_ in late["gradients"] if parameters])
     ends = action in ("stop", "raise")
     left_out = "the step was left out" if late["left_out"] else "reported, the step is applied"

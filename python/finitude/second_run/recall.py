@@ -11,7 +11,7 @@ import torch
 from .. import _native
 from ..base import compat
 from ..capsules import capsule
-from ..errors import NonFiniteError, Reached
+from ..errors import Reached, raised_from_ours
 from ..findings import findings
 from ..program import discover, ranks, sinks as sinks_of
 from ..program.files import HeldFiles
@@ -60,7 +60,7 @@ def raised(session, error):
     """A unit gives up. Where it holds a value that is not finite, that is explained while everything it used is still
     there; whether it is an alarm is seen when the program ends by it."""
     units = session.units
-    if session.config.on_alarm == "raise" or isinstance(error, NonFiniteError) or units.times_raised >= 3:
+    if session.config.on_alarm == "raise" or raised_from_ours(error) or units.times_raised >= 3:
         return
     units.times_raised += 1
     found = sinks_of.value_in_frames(session, error)

@@ -5,7 +5,7 @@ run does to their gradients.
 import torch
 
 from .. import _native
-from ..program import discover, ranks, sinks as sinks_of
+from ..program import discover, known, ranks, sinks as sinks_of
 
 NOT_RUN = "the step was not run again"   # the cause of an alarm of which nothing more is known
 KEPT = 16      # alarms that a later one may be part of
@@ -26,6 +26,7 @@ class Told:
     def __init__(self):
         self._alarms, self._count = {}, 0
         self.follower = None   # the last alarm that says what another one has said
+        self.known = known.Known()
         self._explained = {}   # (optimizer, sink) -> the last step that failed there and has a birth
 
     def tell(self, optimizer, alarm):
@@ -34,6 +35,10 @@ class Told:
         self._alarms[self._count] = alarm
         self._alarms.pop(self._count - KEPT, None)
         _native.tell_others(optimizer, self._count)
+        for other in sinks_of.watched_optimizers():
+            if other is optimizer or _native.told_of(other)[0] == self._count:
+                self.known.note(tensor for _, _, tensor in sinks_of.of_optimizer(other))
+        self.known.note_frames()
 
     def point_back(self, ordinal, alarm):
         """An alarm that nothing explained names the step before it that failed at the same place and is explained. Whether
