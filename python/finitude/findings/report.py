@@ -13,6 +13,8 @@ from ..base.plain_json import is_plain, safe
 from ..program import ranks
 from . import merge
 
+INNER = ("optimizer_ordinal", "advisory")   # of an alarm under way; no part of a report
+
 
 class Report:
     def __init__(self, config, script, command):
@@ -21,6 +23,7 @@ class Report:
         self.script, self.command = script, command
         self.alarms, self.advisories, self.not_watched = [], [], []
         self.alarms_left_out = 0
+        self.unexplained = None       # the alarm that a second run is to explain
         self.steps_by_hand = 0        # of a program without an optimizer
         self.trace_ops = None
         self.directory = None
@@ -33,6 +36,7 @@ class Report:
 
     def add_alarm(self, alarm):
         """Lists it; past the number that a report may hold, only counts it."""
+        self.unexplained = None
         if len(self.alarms) < merge.MAX_ALARMS:
             self.alarms.append(alarm)
         else:
@@ -47,9 +51,10 @@ class Report:
         c = _native.counters()
         c["steps"] += self.steps_by_hand
         outcome, reason = "clean", ""
-        if self.alarms:
+        alarms = self.alarms + self._under_way()
+        if alarms:
             outcome = "alarm"
-            reason = self.alarms[0].get("text", "")
+            reason = alarms[0].get("text", "")
         elif self.failure:
             outcome, reason = "unwatched", self.failure
         elif c["steps"] == 0 and c["scaler_skips"] == 0:
@@ -70,7 +75,7 @@ class Report:
                 "gradients_scanned": c["gradients_scanned"], "scaler_skips": c["scaler_skips"],
                 "handled_by_script": c["handled_by_script"], "not_watched": self.not_watched,
             },
-            "alarms": self.alarms, "advisories": self.advisories,
+            "alarms": alarms, "advisories": self.advisories,
         }
         if ranks.several():
             document["watched"]["ranks"] = ranks.world()[1]
@@ -81,6 +86,13 @@ class Report:
         if self.trace_ops is not None:
             document["trace"] = {"ops": self.trace_ops}
         return safe(document)
+
+    def _under_way(self):
+        """The alarm that is being explained, as it stands should nothing come of that."""
+        if self.unexplained is None:
+            return []
+        return [{"action": "stopped", "rerun_text": "the program was ended while the step was being explained",
+                 **{k: v for k, v in self.unexplained.items() if k not in INNER and v != ""}}]
 
     def text(self, document=None, stream=None):
         stream = stream or sys.stderr

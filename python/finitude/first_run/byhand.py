@@ -151,6 +151,7 @@ class ByHand:
             for mark in bad.marks:
                 mark.put_back()
             bad.ledger.mend()
+        session.report.unexplained = alarm
         runs = session.second_runs
         if (runs.take("loss", False, False, False) or (self.closure and runs.take_in_place())) and not (self.closure and self._call_again(alarm, bad)):
             restart.run(session, alarm, bad.expected, hand=bad.step)

@@ -71,6 +71,7 @@ class Functional:
         alarm["weights"] = "damaged"
         kind = "NaN" if bad.root.isnan().any() else "Inf"
         alarm["text"] = f"loss is {kind}; its gradients, taken by torch.func, went into the parameters"
+        session.report.unexplained = alarm
         if session.second_runs.take("loss", False, False, False):
             restart.run(session, alarm, bad.expected, hand=bad.step)
         alarm.pop("optimizer_ordinal", None)

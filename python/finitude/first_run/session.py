@@ -15,7 +15,7 @@ from ..program import discover, guard, intake, makers, ranks, ruined, scaling, s
 from ..program.counts import count_text, statistic
 from ..second_run import damage, dropped, late, recall, restart, rewind, shared, tape, together
 from ..second_run.shared import NOT_RUN, Told
-from . import allowed, at_start, byhand
+from . import allowed, at_start, byhand, ends
 from .hold import Holds
 from .teller import Teller
 from .units import Units
@@ -66,7 +66,7 @@ class Session:
         _native.set_device_policy(config.on_alarm)
         self.device_library = late.open_library(HOME)
         self.ending = False
-        self.done = False
+        self.done = self.written = False
 
     on_stream_met = streams.met
 
@@ -266,6 +266,7 @@ class Session:
         line; "earlier", by an unknown step; there at the "start". undone: what the step wrote has been put back. loss: the
         bad one that a search began with.
         """
+        ends.begin(self, alarm)
         traced = self.config.level == "trace" and where in ("window", "skipped", "written", "search")
         vote = together.vote_on(self, optimizer, alarm) if rerun_wanted and where == "window" and self.config.level == "gate" else None
         kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
@@ -318,6 +319,7 @@ class Session:
         recorded, self.recorded = self.recorded and capsule.wanted(self), False
         if allowed.covers(self, alarm):
             _native.tape_clear()
+            self.report.unexplained = None
             self.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
             return None
         if recorded:
@@ -372,58 +374,29 @@ class Session:
     # -- the end --------------------------------------------------------------------------------
 
     def program_raised(self, error):
-        """The script ended by an exception: a bad loss that it found itself is an alarm with its own exit code kept."""
-        if self.target is not None:
-            self.target.program_ended(self, error)
-            return
-        self.hurried = isinstance(error, KeyboardInterrupt)
-        if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():
-            return
-        explained = recall.explained(self, error)
-        found = explained or sinks_of.behind(self, error)
-        if found is None:
-            return
-        optimizer, alarm, sinks = found
-        alarm["text"] += f"; the script itself raised {type(error).__name__}"
-        alarm["action"] = "the script's own exception"
-        if not explained and self.config.on_alarm != "raise" and not rewind.try_trace(self, optimizer, alarm, sinks) and \
-                not tape.explain(self, optimizer, alarm, sinks, lost=True):
-            restart.run(self, alarm, findings.fingerprint(optimizer))
-        if self.recorded and capsule.wanted(self):
-            alarm["capsule"] = capsule.write(self, alarm)
-        alarm.pop("optimizer_ordinal", None)
-        _native.consume_losses(optimizer)
-        self.report.add_alarm(alarm)
-        self.teller.tell(alarm)
+        ends.program_raised(self, error)
 
     def second_run_lost(self):
-        """The program ended inside a second run: the next way explains the alarm, which is what ends the program."""
-        pending = rewind.abandon(self)
-        alarm = pending["alarm"]
-        restart.run(self, alarm, pending["expected"])
-        for inner in ("optimizer_ordinal", "advisory"):
-            alarm.pop(inner, None)
-        alarm["action"] = "stopped"
-        self.report.add_alarm(alarm)
-        self.teller.tell(alarm)
-        together.has_told(self, pending["vote"])
-        return NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
+        return ends.second_run_lost(self)
 
     def not_watched(self, what):
         if what not in self.report.not_watched:
             self.report.not_watched.append(what)
 
     def failed(self, why):
-        self.report.failure = why
+        self.report.failure, self.report.unexplained = why, None
 
     def forked(self):
-        self.done = True
+        self.done = self.written = True
 
-    def end(self):
+    def end(self, why="the program ended"):
         """Writes the reports and the closing line. Once."""
         if self.done:
+            if not self.written:      # ended by a signal while it was at it
+                self._write()
             return
         self.done = True
+        ends.unexplained(self, why)
         self.holds.release()
         for call in self.at_end:
             call()
@@ -436,6 +409,10 @@ class Session:
         unwatched.at_end(self)
         if self.config.level == "trace" and self.report.trace_ops is None and self.config.report:
             self.report.trace_ops = findings.last_ops()
+        self._write()
+
+    def _write(self):
+        self.written = True
         capsule.finish(self, self.hurried)
         if self.member and not self.report.worth_writing():
             return

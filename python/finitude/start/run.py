@@ -100,7 +100,7 @@ def _on_sigterm(session):
 
     def handler(signum, frame):
         session.hurried = True
-        session.end()
+        session.end("SIGTERM ended the program")
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -42,7 +42,7 @@ def on_exit_without_unwinding(session):
     def _exit(status):
         if os.getpid() == session.pid and session.target is None:
             try:
-                session.end()
+                session.end("os._exit ended the program")
             except Exception:
                 pass
         leave(status)

@@ -1,0 +1,80 @@
+"""The program ends by something of its own: an exception, an exit, a signal. What is an alarm then, and what is told of one that was
+still being explained."""
+
+from .. import _native
+from ..capsules import capsule
+from ..errors import NonFiniteError
+from ..findings import findings
+from ..findings.report import INNER
+from ..program import ranks, sinks as sinks_of
+from ..second_run import dropped, recall, restart, rewind, tape, together
+
+
+def program_raised(session, error):
+    """The script ended by an exception: a bad loss that it found itself is an alarm with its own exit code kept."""
+    if session.target is not None:
+        session.target.program_ended(session, error)
+        return
+    session.hurried = isinstance(error, KeyboardInterrupt)
+    if unexplained(session, f"{type(error).__name__} ended the program"):
+        return
+    if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():
+        return
+    explained = recall.explained(session, error)
+    found = explained or sinks_of.behind(session, error)
+    if found is None:
+        return
+    optimizer, alarm, sinks = found
+    alarm["text"] += f"; the script itself raised {type(error).__name__}"
+    alarm["action"] = "the script's own exception"
+    begin(session, alarm)
+    if not explained and session.config.on_alarm != "raise" and not rewind.try_trace(session, optimizer, alarm, sinks) and \
+            not tape.explain(session, optimizer, alarm, sinks, lost=True):
+        restart.run(session, alarm, findings.fingerprint(optimizer))
+    if session.recorded and capsule.wanted(session):
+        alarm["capsule"] = capsule.write(session, alarm)
+    _native.consume_losses(optimizer)
+    _tell(session, alarm)
+
+
+def second_run_lost(session):
+    """The program ended inside a second run: the next way explains the alarm, which is what ends the program."""
+    pending = rewind.abandon(session)
+    alarm = pending["alarm"]
+    restart.run(session, alarm, pending["expected"])
+    alarm["action"] = "stopped"
+    _tell(session, alarm)
+    together.has_told(session, pending["vote"])
+    return NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
+
+
+def begin(session, alarm):
+    """What explains the alarm begins: should the program end meanwhile, it is told as it is."""
+    unexplained(session, "the program went on")
+    session.report.unexplained = alarm
+    if session.member or ranks.several():
+        session.report.write_early()
+
+
+def unexplained(session, why):
+    """An alarm whose second run is cut short by `why`, which leaves no time for another way: it is told as it is. True: there was one."""
+    alarm = session.report.unexplained
+    if session.pending is not None:
+        alarm = rewind.abandon(session)["alarm"]
+    if alarm is None:
+        return False
+    findings.passed_over(alarm, f"{why} while the step was being explained")
+    if "advisory" in alarm:
+        dropped.end(session, alarm, False)
+        session.report.unexplained = None
+        return False
+    alarm.setdefault("action", "stopped")
+    _tell(session, alarm)
+    return True
+
+
+def _tell(session, alarm):
+    for inner in INNER:
+        alarm.pop(inner, None)
+    session.report.add_alarm(alarm)
+    session.teller.tell(alarm)
