@@ -15,7 +15,7 @@ from ..program.files import HeldFiles, written_twice
 from ..program.heap import Ledger
 from ..program.quiet import Quiet
 from ..second_run import restart
-from . import functional
+from . import functional, rebound
 
 NAME = "updates by hand"
 TRIES = 8          # engine calls after which a program that wrote no leaf is not asked about any more
@@ -63,6 +63,7 @@ class ByHand:
         self.bad = None
         self.is_damaged = False    # a bad step was applied, as `warn` asks for
         self.functional = functional.Functional(session)
+        self.rebound = rebound.Rebound(session, NAME)
         self.closure = None        # of the finitude.step under way
         self.second = None         # while a closure is called again: what its engine calls were given
 
@@ -85,7 +86,12 @@ class ByHand:
         self.settle()
         step = _native.hand_calls()
         bad = any(isinstance(r, torch.Tensor) and not _native.is_finite(r) for r in roots)
-        leaves = [x for x in inputs if x.is_leaf] if inputs else discover.leaves_of(roots) if bad or not self.is_proven else []
+        wanted = bad or not self.is_proven or self.rebound.waiting
+        leaves = [x for x in inputs if x.is_leaf] if inputs else discover.leaves_of(roots) if wanted else []
+        self.rebound.compare(self.marks, leaves)
+        if self.is_proven or step >= TRIES:
+            _native.hand_watch(False)
+        self.rebound.look(leaves)
         if not self.is_proven:
             self.marks = [_Mark(leaf, False) for leaf in leaves]
             _native.watch_writes(leaves)
@@ -127,9 +133,12 @@ class ByHand:
         # Zeros that are added through `.data` leave no mark, but an operator adds them. Where none was seen to write the
         # leaves before (numpy has), a program that has written them so far is taken to go on to.
         is_written = seen or any(m.is_written() for m in bad.marks)
+        if not is_written and not self.is_proven:
+            self.rebound.wait(bad)
+            return
         if not is_written and (self.is_counted or self.is_seen or not bad.is_zeroed):
             _native.add_handled(1)
-            self.session.advise("handled-by-script", bad.step, "a loss that was not finite was never applied")
+            self.session.advise("handled-by-script", bad.step, rebound.NEVER)
             return
         self._alarm(bad, is_written, at_end)
 
@@ -181,9 +190,11 @@ class ByHand:
             self.settle(at_end=True)
         except NonFiniteError:
             pass  # there is nothing left to stop
-        if self.is_proven or self.functional.is_proven:
+        self.rebound.finish()
+        proven = self.is_proven or self.functional.is_proven or self.rebound.is_proven
+        if proven:
             self.session.report.steps_by_hand = _native.hand_calls()
-        return self.is_proven or self.functional.is_proven
+        return proven or self.rebound.told
 
     # -- finitude.step --------------------------------------------------------------------------
 

@@ -36,6 +36,24 @@ class _Bad:
         self.expected = {"losses": [_native.checksum(root)], "generator": _native.checksum(torch.get_rng_state()), "gradients": None}
 
 
+def tell_applied(session, name, bad, how):
+    """The alarm of a bad step that was applied where nobody could keep it from being. May raise NonFiniteError."""
+    action = session.policy.on_alarm(0, bad.step, False)
+    alarm = session.alarm_of(name, 0, bad.step, "loss", "loss")
+    alarm["loss"] = number(float(bad.root)) if bad.root.numel() == 1 else None
+    alarm["weights"] = "damaged"
+    alarm["text"] = f"loss is {'NaN' if bad.root.isnan().any() else 'Inf'}; {how}"
+    session.report.unexplained = alarm
+    if session.second_runs.take("loss", False, False, False):
+        restart.run(session, alarm, bad.expected, hand=bad.step)
+    alarm.pop("optimizer_ordinal", None)
+    alarm["action"] = "stopped" if action in ("stop", "raise") else "reported, the step is applied"
+    session.report.add_alarm(alarm)
+    session.teller.tell(alarm)
+    if action in ("stop", "raise"):
+        raise NonFiniteError(f"step {bad.step}: {alarm['text']}", report=alarm)
+
+
 class Functional:
     def __init__(self, session):
         self.session = session
@@ -59,27 +77,10 @@ class Functional:
             return                     # a healthy step: the parameters are not read
         sound = all(_native.is_finite(x) for x in inputs)
         if bad is not None and not sound and bad.shapes == [x.shape for x in inputs]:
-            self._alarm(bad)
+            self.is_damaged = True
+            tell_applied(self.session, NAME, bad, "its gradients, taken by torch.func, went into the parameters")
         elif sound and root is not None:
             self.bad = _Bad(_native.hand_calls(), root, inputs)
-
-    def _alarm(self, bad):
-        session, self.is_damaged = self.session, True
-        action = session.policy.on_alarm(0, bad.step, False)
-        alarm = session.alarm_of(NAME, 0, bad.step, "loss", "loss")
-        alarm["loss"] = number(float(bad.root)) if bad.root.numel() == 1 else None
-        alarm["weights"] = "damaged"
-        kind = "NaN" if bad.root.isnan().any() else "Inf"
-        alarm["text"] = f"loss is {kind}; its gradients, taken by torch.func, went into the parameters"
-        session.report.unexplained = alarm
-        if session.second_runs.take("loss", False, False, False):
-            restart.run(session, alarm, bad.expected, hand=bad.step)
-        alarm.pop("optimizer_ordinal", None)
-        alarm["action"] = "stopped" if action in ("stop", "raise") else "reported, the step is applied"
-        session.report.add_alarm(alarm)
-        session.teller.tell(alarm)
-        if action in ("stop", "raise"):
-            raise NonFiniteError(f"step {bad.step}: {alarm['text']}", report=alarm)
 
     def finish(self):
         """At the end of the program: the gradients of the last loss may lie in what it keeps."""

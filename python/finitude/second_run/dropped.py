@@ -58,8 +58,9 @@ def at_end(session, told):
             tell(session, _native.window(optimizer)["step"], "gradients that were not finite after backward were never applied")
             told = True
             break
+    watched = _native.counters()["optimizers"]
     for _ in _native.pending_bad_losses() if not told else ():
-        tell(session, _native.counters()["steps"], "a loss that was not finite was never applied")
+        tell(session, _native.counters()["steps"], "a loss that was not finite was " + ("never applied" if watched else "not seen to be applied"))
         told = True
     if not told and not session.report.alarms:
         tell_checked(session, _native.dropped_checks() or _native.waiting_checks())

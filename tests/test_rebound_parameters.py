@@ -1,0 +1,101 @@
+"""Training without an optimizer that makes new leaves of its gradients: nothing is written in place."""
+
+import textwrap
+
+import pytest
+
+import helpers
+
+LOOP = """
+import torch
+torch.manual_seed(0)
+batches = [torch.rand(5, 4) for _ in range(STEPS)]
+w, b = torch.randn(4, 2, requires_grad=True), torch.zeros(2, requires_grad=True)
+def loss_of(x, i):
+    size = x.sum(1, keepdim=True)
+    if i == BAD:
+        size = size * 0
+    return ((x @ w + b) / size).pow(2).mean()
+for i, x in enumerate(batches):
+    loss = loss_of(x, i)
+    gradients = torch.autograd.grad(loss, [w, b])
+    GUARD
+    w, b = ((p - 0.01 * g).detach().requires_grad_() for p, g in zip((w, b), gradients))
+print(w.isfinite().all().item())
+"""
+
+
+def run(folder, *options, bad=4, steps=8, guard="pass", loop=LOOP):
+    text = textwrap.dedent(loop).replace("BAD", str(bad)).replace("GUARD", guard).replace("STEPS", str(steps))
+    return helpers.run(folder, text, *options)
+
+
+@pytest.mark.parametrize("bad, steps", [(4, 8), (0, 3), (20, 24)])
+def test_a_bad_loss_that_went_into_new_parameters_is_an_alarm_with_its_birth(tmp_path, bad, steps):
+    got = run(tmp_path, bad=bad, steps=steps)
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun_by"]) == (bad, "loss", "damaged", "restart"), got.told()
+    assert (alarm["births"][0]["op"], alarm["cause"]["class"], alarm["rerun_verified"]) == ("aten::div", "division-by-zero", True), got.told()
+    assert got.code == 1 and not got.out and not got.advisories(), got.told()  # stopped at the next gradients
+
+
+def test_backward_and_new_leaves_are_the_same(tmp_path):
+    by_backward = LOOP.replace("gradients = torch.autograd.grad(loss, [w, b])", "loss.backward(); gradients = w.grad, b.grad")
+    assert run(tmp_path, loop=by_backward).the_alarm()["step"] == 4
+
+
+def test_warn_reports_it_once_and_goes_on(tmp_path):
+    got = run(tmp_path, "--on-alarm", "warn")
+    assert (got.code, got.out) == (0, "False\n") and got.the_alarm()["step"] == 4, got.told()
+    assert not got.advisories() and got.watched["handled_by_script"] == 0, got.told()
+
+
+def test_a_healthy_one_is_silent_and_watched(tmp_path):
+    got = run(tmp_path, bad=-1)
+    got.assert_silent()
+    assert got.watched["steps"] == 8, got.told()
+
+
+@pytest.mark.parametrize("guard", ["if not loss.isfinite(): continue", "gradients = [g.nan_to_num(0, 0, 0) for g in gradients]"],
+                         ids=["left out", "put right"])
+def test_one_that_the_program_drops_is_told_as_that(tmp_path, guard):
+    got = run(tmp_path, guard=guard)
+    got.assert_no_alarm()
+    assert got.out == "True\n" and [a["step"] for a in got.advisories("handled-by-script")] == [4], got.told()
+    assert got.advisories()[0]["text"] == "a loss that was not finite was never applied"
+
+
+def test_of_the_last_step_nobody_knows_whether_it_was_applied(tmp_path):
+    got = run(tmp_path, bad=7)
+    got.assert_no_alarm()
+    assert got.out == "False\n" and [a["step"] for a in got.advisories()] == [7], got.told()
+    assert "never" not in got.advisories()[0]["text"] and "not seen to be applied" in got.advisories()[0]["text"]
+
+
+def test_two_models_in_turn(tmp_path):
+    got = helpers.run(tmp_path, """
+        import torch
+        torch.manual_seed(0)
+        models = [torch.randn(4, 2, requires_grad=True), torch.randn(3, 1, requires_grad=True)]
+        for i in range(8):
+            w = models[i % 2]
+            loss = (torch.rand(5, len(w)) @ w).pow(2).mean()
+            if i == 4:
+                loss = loss * 0 / 0
+            g, = torch.autograd.grad(loss, [w])
+            models[i % 2] = (w - 0.1 * g).detach().requires_grad_()
+        """)
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["births"][0]["op"]) == (4, "aten::div"), got.told()
+
+
+def test_derivatives_of_rows_that_hold_such_values_are_nobodys_training(tmp_path):
+    got = helpers.run(tmp_path, """
+        import torch
+        rows = torch.randn(6, 3)
+        rows[2:] = float("nan")
+        for row in rows:
+            row = row.clone().requires_grad_()
+            torch.autograd.grad((row * row).sum(), [row])
+        """)
+    got.assert_no_alarm()
