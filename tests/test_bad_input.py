@@ -193,6 +193,7 @@ USAGE = {
     "an option without its value": (["run", "--report"], "value"),
     "nothing to run": (["run"], "script.py"),
     "a module without a name": (["run", "-m"], "module"),
+    "a report in folders that are not there": (["run", "--report", "/nowhere/at/all/report.json", "t.py"], "/nowhere/at/all/report.json"),
     "a config file that is not there": (["run", "--config", "none.toml", "t.py"], "none.toml"),
 }
 
@@ -203,6 +204,33 @@ def test_a_usage_error_names_what_is_meant(tmp_path, words, named):
     got = finitude(tmp_path, *words)
     assert got.code == 2 and got.out == "" and named in got.err, got.told()
     assert got.err.startswith("finitude: ")
+
+
+@pytest.mark.parametrize("report", ["new/folders/below/here.json", "../one-new-folder/report.json"])
+def test_folders_of_a_report_are_made_below_here_and_one_elsewhere(tmp_path, report):
+    here = tmp_path / "here"
+    here.mkdir()
+    write_script(here, "print('ran')")
+    got = finitude(here, "run", "--report", report, "train.py")
+    assert got.code == 0 and (here / report).is_file(), got.told()
+
+
+VARIABLES = {"FINITUDE_ONALARM": "FINITUDE_ON_ALARM", "FINITUDE_UNDO_MP": "FINITUDE_UNDO_MB", "FINITUDE_on_alarm": "FINITUDE_ON_ALARM"}
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_a_misspelt_variable_is_told_of_with_the_nearest_that_is_known(tmp_path, name):
+    write_script(tmp_path, "print('ran')")
+    got = finitude(tmp_path, "run", "--report", "report.json", "train.py", env={name: "skip"})
+    lines = [line for line in got.err.splitlines() if name in line]
+    assert got.code == 0 and lines == [f"finitude: warning: the environment variable {name} is not known; did you mean {VARIABLES[name]}?"]
+
+
+def test_variables_of_ours_and_those_like_none_are_not_told_of(tmp_path):
+    write_script(tmp_path, "import subprocess, sys; subprocess.run([sys.executable, '-m', 'finitude', 'run', '-m', 'this'])")
+    env = {"FINITUDE_DEBUG": "1", "FINITUDE_HOME": "x", "FINITUDE_CUDA": "1", "FINITUDE_MAX_SKIPS": "3"}
+    got = finitude(tmp_path, "run", "--report", "report.json", "train.py", env=env)
+    assert got.code == 0 and "warning" not in got.err, got.told()
 
 
 # `runs` is a folder of where the program was started, wherever it goes.

@@ -9,6 +9,8 @@ STREAM = ("auto", "on", "off")
 ON_ALARM = ("stop", "skip", "warn", "raise", "rollback")
 LEVELS = ("gate", "tape", "trace")
 
+OTHER_VARIABLES = ("config", "debug", "family", "force_isa", "inject", "restart")
+
 
 class UsageError(Exception):
     """A wrong option or key; the message names the nearest right one."""
@@ -90,6 +92,24 @@ def _ours(document):
     return ours if isinstance(ours, dict) else None
 
 
+def _has_place(path):
+    """Whether the folder of a file is there or may be made: below the working directory, or in one that exists. A longer path that
+    leads nowhere is a slip of the pen more often than a wish."""
+    folder = os.path.dirname(path)
+    below = os.path.commonpath([folder, os.getcwd()]) == os.getcwd()
+    return below or os.path.exists(folder) or os.path.isdir(os.path.dirname(folder))
+
+
+def misspelt(environ=os.environ):
+    """A line for each variable that is no option's, and whose name is nearly that of one. Who started a watched program was told."""
+    known = {name.upper(): f"FINITUDE_{name.upper()}" for name in (*(field.name for field in OPTIONS), *OTHER_VARIABLES)}
+    if "FINITUDE_FAMILY" in environ or "FINITUDE_RESTART" in environ:
+        return []
+    unknown = sorted(name for name in environ if name.startswith("FINITUDE_") and name not in known.values())
+    near = [(name, difflib.get_close_matches(name.upper().removeprefix("FINITUDE_"), known, 1, 0.75)) for name in unknown]
+    return [f"the environment variable {name} is not known; did you mean {known[close[0]]}?" for name, close in near if close]
+
+
 def load(command_line, config_file=None, environ=os.environ, directory="."):
     """The configuration from all sources. `command_line`: {key: value} as given there."""
     config = Config()
@@ -123,4 +143,6 @@ def load(command_line, config_file=None, environ=os.environ, directory="."):
     for key in ("report", "runs"):  # where they are from here: the program may change its directory
         if path := getattr(config, key):
             setattr(config, key, os.path.abspath(path))
+    if config.report and not _has_place(config.report):
+        raise UsageError(f"--report {config.report}: there is no folder {os.path.dirname(os.path.dirname(config.report))}")
     return config

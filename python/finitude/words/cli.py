@@ -98,6 +98,8 @@ def _run(rest):
         settings = config.load(options, config_file)
     except config.UsageError as e:
         return _usage(str(e))
+    for line in config.misspelt():
+        sys.stderr.write(f"finitude: warning: {line}\n")
     # Where a watched program started us: this run is one of its own.
     family.stand_down()
     family.withdraw(os.environ)
