@@ -106,6 +106,21 @@ def test_what_is_not_noted_counts_as_used(tmp_path, kind):
     assert f"rewind: channel {WHY}" in run.the_alarm()["rerun_text"], run.told()
 
 
+# As loky's, with a `put` of its own that goes through the same pipe.
+OWN_PUT = """class Own(multiprocessing.queues.SimpleQueue):
+        def put(self, thing):
+            with self._wlock: self._writer.send_bytes(multiprocessing.reduction.ForkingPickler.dumps(thing))
+    channel = Own(ctx=multiprocessing.get_context('spawn'))"""
+
+
+@pytest.mark.parametrize("when, rerun_by", [("i != 5", "rewind"), ("i == 5", "restart")])
+def test_a_simple_queue_with_methods_of_its_own_is_known_by_its_pipe(tmp_path, when, rerun_by):
+    text = "import multiprocessing.queues\n" + LOOP.replace("MAKE", OWN_PUT).replace("BEFORE", f"if {when}: channel.put(1); channel.get()")
+    run = helpers.run(tmp_path, text, "--on-alarm", "skip")
+    assert run.the_alarm()["rerun_by"] == rerun_by, run.told()
+    assert (f"rewind: channel {WHY}" in run.the_alarm()["rerun_text"]) is (rerun_by == "restart")
+
+
 CHILD = MAIN.replace("BEFORE", "").replace("AFTER", 'channel.put("done")') + """
     context = multiprocessing.get_context("METHOD")
     q = context.Queue()

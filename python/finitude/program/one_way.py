@@ -81,9 +81,19 @@ def is_used(it, since):
         return True
     for kind, methods in _noting:
         if isinstance(it, kind) and not all(_leads_to_noted(type(it), m) for m in methods):
-            return True
+            ends = _ends_of(it)
+            return not ends or any(is_used(end, since) for end in ends)
     known = _used.get(id(it))
     return known is not None and known[1] >= since
+
+
+def _ends_of(it):
+    """The connections that whatever goes through a `multiprocessing.SimpleQueue` passes, also by methods of a class of its own
+    (loky's). A `Queue` keeps things in between, and its thread may hold a method from before it was noted."""
+    kind = getattr(sys.modules.get("multiprocessing.queues"), "SimpleQueue", None)
+    ends = [getattr(it, name, None) for name in ("_reader", "_writer")] if kind and isinstance(it, kind) else []
+    held = getattr(it, "__dict__", {}).values()
+    return [] if None in ends or any(is_old_way_in(v) for v in held) else ends
 
 
 def _leads_to_noted(kind, method):
