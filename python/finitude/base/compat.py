@@ -139,3 +139,17 @@ def group_store():
         return module._get_default_store()
     except (AttributeError, ValueError, KeyError, RuntimeError):
         return None
+
+
+def set_names(frame, names, kinds):
+    """Binds names of a suspended generator's frame anew. kinds: of values that `f_locals` may go on to hold before 3.13, where it is a dict
+    that lives as long as the frame."""
+    held = frame.f_locals
+    held.update(names)
+    if sys.version_info >= (3, 13):
+        return
+    import ctypes
+
+    ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+    for name in [k for k, v in held.items() if type(v) not in kinds]:
+        del held[name]

@@ -7,23 +7,20 @@ run again, so healthy steps pay nothing. Objects are copied one level deep each 
 
 import collections
 import functools
-import gc
 import math
-import random
-import sys
 import types
 
 import torch
 
 from .. import _native
 from ..base._places import is_library
-from . import cells, one_way
+from . import cells, copies, drawn, one_way
 from .discover import is_function, is_users_class, names_of
 from .files import logger_classes
 
 MAX_OBJECTS, MAX_ELEMENTS = 20_000, 2_000_000
 MAX_BYTES = 256 << 20  # of tensors; what is beyond is watched by a checksum, and named if it was written twice
-PLAIN = (int, float, complex, str, bytes, type(None), type, types.ModuleType, torch.dtype, torch.device)
+PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 CONTAINERS = (list, dict, set, bytearray, collections.deque)
 OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
 
@@ -34,10 +31,12 @@ class Ledger:
 
     def __init__(self, frame, owned=(), left_alone=(), since=0):
         self._copies, self._tensors = [], []   # functions that put back; (name, tensor, checksum, copy or None)
+        self.read_on = []                      # names of what goes on from where it stands, and may have been read from since
         self.one_way = []                      # names of what gives each thing once, and may have been used since
         self._since = since
+        self._drawn = drawn.Drawn()
         self._versions = []                    # of those tensors
-        self._figures, self._lists = [], []    # (dict, what it held), (list, what it held): see `counted`
+        self._figures, self._lists = [], []    # (where it is, what it held), (list, what it held): see `counted`
         self._generators = []                  # the same, for random numbers of the program's own and numpy's arrays
         self._seen = {id(x) for x in (*owned, *left_alone)}
         self._kept = [*owned, *left_alone]     # ids are those of living objects
@@ -45,28 +44,39 @@ class Ledger:
         self._elements = self._bytes = 0
         if (shell := cells.shell()) is not None:  # its names are among those of the cells
             self._seen.add(id(shell))
-        todo, outermost = [], False
+        todo, outermost, modules = [], False, []
         while frame is not None and not outermost:
             if not is_library(frame.f_code.co_filename):
-                self._globals(frame.f_globals, todo)
                 if not is_function(frame) and frame.f_locals is frame.f_globals:
                     outermost = frame.f_globals.get("__name__") == "__main__"  # what is around it runs the program, as a notebook does
+                    names = dict(frame.f_globals)
+                    self._globals(frame.f_globals, todo, drawn.idle(frame, names))
                 else:
-                    todo.extend((v, k) for k, v in names_of(frame).items())
+                    modules.append(frame.f_globals)
+                    names = names_of(frame)
+                    idle = drawn.idle(frame, names)
+                    todo.extend((v, k) for k, v in names.items() if k not in idle)
+                for it in names.values():
+                    self._drawn.in_frame(it)
             frame = frame.f_back
-        todo.extend((it, "a loop's iterator") for it in _native.running_iterators())
+        for names in modules:
+            self._globals(names, todo)
+        for it in _native.running_iterators():
+            self._drawn.in_frame(it)
+            todo.append((it, "a loop's iterator"))
         while todo and len(self._seen) < MAX_OBJECTS and self._elements < MAX_ELEMENTS:
             self._look(*todo.pop(), todo)
+        self.read_on = list(dict.fromkeys(self._drawn.once))
 
-    def _globals(self, names, todo):
+    def _globals(self, names, todo, idle=()):
         """Module globals: figures, which a function may write; the names of frames belong to the rewind."""
         if id(names) in self._seen:
             return
         self._seen.add(id(names))
         figures = {k: v for k, v in names.items() if isinstance(v, (int, float, str))}
         self._copies.append(lambda: _update(names, figures))
-        self._figures.append((names, figures))
-        todo.extend((v, k) for k, v in names.items())
+        self._figures.append((copies.OfDict(names), figures))
+        todo.extend((v, k) for k, v in names.items() if k not in idle)
 
     def _look(self, it, name, todo):
         if isinstance(it, PLAIN) or id(it) in self._seen or isinstance(it, self._loggers):
@@ -74,12 +84,19 @@ class Ledger:
         self._seen.add(id(it))
         self._kept.append(it)
         kind = type(it)
+        if isinstance(it, (type, types.ModuleType)):
+            self._class_or_module(it, todo)
+            return
         if one_way.is_one_way(it):
             if one_way.is_used(it, self._since):
                 self.one_way.append(name)
             return
-        if (restore := _random_or_array(it, self)) is not None:
-            self._generators.append(restore)
+        if (found := copies.random_or_array(it, MAX_BYTES - self._bytes)) is not None:
+            self._generators.append(found[0])
+            self._bytes += found[1]
+            return
+        if (inner := self._drawn.look(it, name)) is not None:
+            todo.extend((v, name) for v in inner)
             return
         if isinstance(it, torch.Tensor):
             # Written in place at some time; by this window too, if the second run is to do it again. Inference tensors count no writes.
@@ -95,24 +112,53 @@ class Ledger:
         elif isinstance(it, tuple):
             todo.extend((v, name) for v in it)
         elif isinstance(it, types.FunctionType):
-            for cell in it.__closure__ or ():
-                self._cell(cell, name, todo)
+            self._function(it, name, todo)
         elif isinstance(it, types.MethodType):
             if one_way.is_old_way_in(it):
                 self.one_way.append(name)
             todo.append((it.__self__, name))
-        elif isinstance(it, types.GeneratorType):
-            self._generator(it, name, todo)
-        elif kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__"):
-            todo.extend((inner, name) for inner in gc.get_referents(it))  # what enumerate, zip, map and the like draw from
         elif isinstance(it, CONTAINERS) and (kind.__module__ in ("builtins", "collections") or is_users_class(kind)):
             self._container(it, name, todo)
+        is_users = is_users_class(kind)
         state = getattr(it, "__dict__", None)
-        if isinstance(state, dict) and is_users_class(kind):
+        if isinstance(state, dict) and (is_users or isinstance(it, copies.BAGS)):
             left = OF_MODULES if isinstance(it, torch.nn.Module) else ()
             own = {k: v for k, v in state.items() if k not in left}
             self._copies.append(lambda: _attributes(state, own, left))
-            self._figures.append((state, own))
+            self._figures.append((copies.OfDict(state), own))
+            self._drawn.held_by(it, own.values())
+            todo.extend((v, k) for k, v in own.items())
+        if is_users:
+            self._held_in(copies.Slots(it, copies.slots_of(it)), it, todo)
+            todo.append((kind, kind.__name__))
+
+    def _held_in(self, place, it, todo):
+        """place: slots of an object, or attributes of a class."""
+        if values := place.values():
+            self._copies.append(lambda: copies.put_back(place, values))
+            self._figures.append((place, values))
+            self._drawn.held_by(it, values.values())
+            todo.extend((v, k) for k, v in values.items())
+
+    def _class_or_module(self, it, todo):
+        if isinstance(it, types.ModuleType):
+            if copies.is_of_program(it.__dict__.get("__file__")):
+                self._globals(it.__dict__, todo)
+        elif copies.is_programs_class(it):
+            self._held_in(copies.OfClass(it), it, todo)
+            todo.extend((base, base.__name__) for base in it.__bases__)
+
+    def _function(self, it, name, todo):
+        for cell in it.__closure__ or ():
+            self._cell(cell, name, todo)
+        if not copies.is_of_program(it.__code__.co_filename):
+            return
+        self._globals(it.__globals__, todo)
+        todo.extend((v, name) for v in (*(it.__defaults__ or ()), *(it.__kwdefaults__ or {}).values()))
+        if state := it.__dict__:
+            own = dict(state)
+            self._copies.append(lambda: _attributes(state, own, ()))
+            self._figures.append((copies.OfDict(state), own))
             todo.extend((v, k) for k, v in own.items())
 
     def _container(self, it, name, todo):
@@ -120,7 +166,7 @@ class Ledger:
         if isinstance(it, dict):
             copy = dict(dict.items(it))
             self._copies.append(lambda: _dictionary(it, copy))
-            self._figures.append((it, copy))
+            self._figures.append((copies.OfDict(it), copy))
             todo.extend((v, str(k)) for k, v in copy.items())
         elif isinstance(it, bytearray):
             copy = bytes(it)
@@ -135,20 +181,12 @@ class Ledger:
                 self._lists.append((it, copy))
             todo.extend((v, name) for v in copy)
 
-    def _generator(self, it, name, todo):
-        """What its names and its loops reach. The names themselves belong to the rewind."""
-        frame = it.gi_frame
-        if frame is None or it.gi_running or is_library(frame.f_code.co_filename):  # running: one of the frames around us
-            return
-        todo.extend((v, k) for k, v in names_of(frame).items())
-        todo.extend((inner, name) for inner in (*gc.get_referents(it), *gc.get_referents(frame)) if hasattr(type(inner), "__next__"))
-
     def _cell(self, cell, name, todo):
         try:
             content = cell.cell_contents
         except ValueError:  # empty
             return
-        if isinstance(content, PLAIN) and id(cell) not in self._seen:
+        if isinstance(content, (*PLAIN, type, types.ModuleType)) and id(cell) not in self._seen:
             self._seen.add(id(cell))
             self._copies.append(lambda: setattr(cell, "cell_contents", content))
         todo.append((content, name))
@@ -180,7 +218,7 @@ class Ledger:
         down = []
         for figures, before in self._figures:
             for key, value in before.items():
-                now = dict.get(figures, key)
+                now = figures.get(key)
                 if type(value) not in (int, float) or type(now) is not type(value):  # None and names among the figures count nothing
                     continue
                 if math.isfinite(now) and math.isfinite(value) and now != value:
@@ -192,10 +230,11 @@ class Ledger:
         return down
 
     def put_back(self):
-        """Everything as it was. Returns the names of tensors that were written and are too large to have a copy of."""
+        """Everything as it was. Returns the names of tensors that were written and are too large to have a copy of, and of what was read
+        from and does not go back."""
         for restore in (*self._copies, *self._generators):
             restore()
-        lost = []
+        lost = self._drawn.put_back()
         for name, tensor, checksum, copy in self._tensors:
             if _native.checksum(tensor) == checksum:
                 continue
@@ -206,30 +245,6 @@ class Ledger:
         return lost
 
 
-def _random_or_array(it, ledger):
-    """A function that puts a random generator or a numpy array back, or None for anything else."""
-    if isinstance(it, random.Random):
-        state = it.getstate()
-        return lambda: it.setstate(state)
-    if isinstance(it, torch.Generator):
-        state = it.get_state()
-        return lambda: it.set_state(state)
-    numpy = sys.modules.get("numpy")
-    if numpy is None:
-        return None
-    if isinstance(it, numpy.random.Generator):
-        bits, state = it.bit_generator, it.bit_generator.state
-        return lambda: setattr(bits, "state", state)
-    if isinstance(it, numpy.random.RandomState):
-        state = it.get_state()
-        return lambda: it.set_state(state)
-    if not isinstance(it, numpy.ndarray) or not it.flags.writeable or ledger._bytes + it.nbytes > MAX_BYTES:
-        return None
-    ledger._bytes += it.nbytes
-    copy = it.copy()
-    return lambda: numpy.copyto(it, copy)
-
-
 def _update(names, figures):
     for key, value in figures.items():
         if names.get(key) is not value:
@@ -237,8 +252,8 @@ def _update(names, figures):
 
 
 def _count_down(figures, key, value, earlier):
-    if dict.get(figures, key) == value:  # else it is one of the names that the rewind itself has put back
-        dict.__setitem__(figures, key, earlier)
+    if figures.get(key) == value:  # else it is one of the names that the rewind itself has put back
+        figures.set(key, earlier)
 
 
 def _shorten(it, size, by):

@@ -72,6 +72,8 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down):
     ledger = Ledger(sys._getframe(), params, sinks_of.watched_optimizers(), _native.rewind_since())
     if ledger.one_way:
         return False, f"{way}: {', '.join(ledger.one_way[:3])} gives each thing once, and may have been used by this step"
+    if ledger.read_on:
+        return False, f"{way}: {', '.join(ledger.read_on[:3])} goes on from where it stands, and may have been read from by this step"
     # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
     grads = [(p, p.grad.clone() if vote is not None and p.grad is not None else p.grad) for p in params]
     drawn, named = streams.sums(), findings.in_names()
@@ -195,7 +197,7 @@ def end(session, optimizer, pending):
                 begin(session, optimizer, alarm, pending["sinks"], 1, pending["expected"]):
             session.pending["twice"] = twice
             return "again"
-        alarm["rerun_text"] += written_twice(twice)
+        alarm["rerun_text"] += written_twice(twice) + _not_put_back(lost)
         _trace_on_as_before(session)
         return False
     _native.rewind_forget()
@@ -225,9 +227,12 @@ def end(session, optimizer, pending):
     session.recorded = True
     if passed_over:
         alarm["rerun_text"] += f" ({passed_over})"
-    if lost:
-        alarm["rerun_text"] += f"; it also wrote a second time, and this could not be put back: {', '.join(lost[:8])}"
+    alarm["rerun_text"] += _not_put_back(lost)
     return True
+
+
+def _not_put_back(names):
+    return f"; it also wrote a second time, and this could not be put back: {', '.join(names[:8])}" if names else ""
 
 
 def _as_before_second_run(optimizer, pending):
