@@ -91,3 +91,36 @@ def test_a_generator_goes_on_with_the_figures_that_the_first_run_left_it(tmp_pat
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
     assert got.the_alarm()["rerun_by"] == "rewind", got.told()
     assert got.out == helpers.plain_forked(tmp_path, "train.py").out, got.told()
+
+
+UNCOUNTED = """
+import numpy as np
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(5, 1)
+opt = torch.optim.SGD(net.parameters(), lr=1e-2)
+shadow, window, memory = [p.data.clone() for p in net.parameters()], torch.zeros(4), torch.zeros(3)
+for k, x in enumerate(torch.rand(8, 6, 5)):
+    print(k, shadow[0].sum().item(), window.tolist(), memory.tolist())
+    loss = (net(x).abs() + 1).log().mean()
+    if k == 5:
+        loss = loss * (x.sum() * 0).log() * 0  # birth
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    for s in shadow:
+        s.data.mul_(0.5).add_(0.1)
+    window.data[k % 4] += 1
+    memory.numpy()[:] += 1
+"""
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("policy", ["skip", "warn"])
+def test_tensors_written_through_data_or_numpy_are_as_the_first_run_left_them(tmp_path, policy):
+    """Neither leaves a mark in the tensor's version."""
+    got = helpers.run(tmp_path, UNCOUNTED, "--on-alarm", policy)
+    assert got.code == 0, got.told()
+    assert got.out == helpers.plain_forked(tmp_path, "train.py").out, got.told()
+    first = got.alarms[0]
+    assert first["rerun"] == "persistent" and "other data" not in first["rerun_text"], first["rerun_text"]

@@ -19,6 +19,7 @@ from .discover import is_function, is_users_class, names_of
 from .files import logger_classes
 
 MAX_OBJECTS, MAX_ELEMENTS = 20_000, 2_000_000
+MAX_UNCOUNTED = 16 << 20     # bytes of a tensor that has no write to its name
 MAX_BYTES = 256 << 20  # of tensors; what is beyond is watched by a checksum, and named if it was written twice
 PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 CONTAINERS = (list, dict, set, bytearray, collections.deque)
@@ -99,8 +100,9 @@ class Ledger:
             todo.extend((v, name) for v in inner)
             return
         if isinstance(it, torch.Tensor):
-            # Written in place at some time; by this window too, if the second run is to do it again. Inference tensors count no writes.
-            if not it.is_inference() and it._version > 0:
+            # Written in place at some time; by this window too, if the second run is to do it again. Inference tensors count no writes,
+            # and none counts those through .data or NumPy: what is not large is taken to be written.
+            if not it.is_inference() and (it._version > 0 or it.numel() * it.element_size() <= MAX_UNCOUNTED):
                 self._tensor(it, name)
             return
         if isinstance(it, torch.nn.Module):
