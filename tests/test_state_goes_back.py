@@ -1,5 +1,7 @@
 """What a second run in place writes into the program's own state, wherever that lies, is written once."""
 
+import pytest
+
 import helpers
 
 MODULE = """
