@@ -1,4 +1,6 @@
-"""Called by the engine on rare events only. A failure here must never reach the user's program: it turns us off."""
+"""Called by the engine on rare events only. A failure here must never reach the user's program: it turns us off. A step that was found
+to be bad by then is bad all the same: what its policy says is done, without an explanation.
+"""
 
 import sys
 import traceback
@@ -24,6 +26,19 @@ def _fail(where):
             traceback.print_exc()
 
 
+def _unexplained(alarm):
+    from . import ends
+
+    try:
+        return ends.gave_up(session, alarm)
+    except NonFiniteError as e:
+        raise e.with_traceback(None)
+    except Exception as e:      # not even that
+        if alarm.get("harmless") or session.config.on_alarm == "warn":
+            return None
+        raise NonFiniteError(f"step {alarm.get('step')}: {alarm.get('text')}", report=alarm) from e
+
+
 def _guard(name):
     def call(*args):
         if session is None:
@@ -36,8 +51,9 @@ def _guard(name):
         except (KeyboardInterrupt, SystemExit, Reached):
             raise
         except BaseException:
+            alarm = session.under_way() if name == "on_window" else None
             _fail(name)
-            return None
+            return None if alarm is None else _unexplained(alarm)
 
     call.__name__ = name
     return call

@@ -386,6 +386,10 @@ class Session:
     def failed(self, why):
         self.report.failure, self.report.unexplained = why, None
 
+    def under_way(self):
+        """The alarm that is being explained, or None."""
+        return self.pending["alarm"] if self.pending is not None else self.report.unexplained
+
     def forked(self):
         self.done = self.written = True
 

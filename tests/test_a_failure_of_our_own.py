@@ -1,0 +1,54 @@
+"""Where we fail while a bad step is being explained, we switch off, loudly and once; the step is bad all the same."""
+
+import pytest
+
+import helpers
+
+# What fails stands for any place of ours that meets something it does not expect.
+BROKEN = helpers.TRAINING + """
+import finitude.second_run.{module} as module
+def broken(*words, **more):
+    raise ZeroDivisionError("ours")
+module.{name} = broken
+for k, x in enumerate(batches):
+    before = [p.clone() for p in model.parameters()]
+    opt.zero_grad()
+    loss = loss_of(x) * (NAN if k == 3 else 1)
+    loss.backward()
+    opt.step()
+    same = all(bool((a == b).all()) for a, b in zip(before, model.parameters()))
+    print(k, finite(), "left out" if same else "applied")
+"""
+PLACES = [("rewind", "begin"), ("rewind", "end")]
+
+
+def _run(tmp_path, place, *options):
+    got = helpers.run(tmp_path, BROKEN.format(module=place[0], name=place[1]), *options)
+    assert got.err.count("switched off after an internal failure in on_window") == 1, got.told()
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun"], alarm["births"]) == (3, "not-run", []), got.told()
+    assert "failure of our own" in alarm["rerun_text"]
+    return got, alarm
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_stop_stops(tmp_path, place):
+    got, alarm = _run(tmp_path, place)
+    assert got.code == 1 and "NonFiniteError: step 3: loss is NaN" in got.err, got.told()
+    assert got.out.splitlines()[-1] == "2 True applied" and alarm["weights"] == "clean", got.told()
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_skip_leaves_that_step_out(tmp_path, place):
+    got, alarm = _run(tmp_path, place, "--on-alarm", "skip")
+    assert got.code == 0 and alarm["weights"] == "clean", got.told()
+    assert got.out.splitlines()[3:] == ["3 True left out", "4 True applied", "5 True applied"], got.told()
+
+
+@pytest.mark.fast
+def test_warn_applies_it(tmp_path):
+    got, alarm = _run(tmp_path, PLACES[0], "--on-alarm", "warn")
+    assert got.code == 0 and alarm["weights"] == "damaged", got.told()
+    assert got.out.splitlines()[3:] == ["3 False applied", "4 False applied", "5 False applied"], got.told()
