@@ -85,7 +85,7 @@ class Ledger:
         self._seen.add(id(it))
         self._kept.append(it)
         kind = type(it)
-        if isinstance(it, (type, types.ModuleType)):
+        if issubclass(kind, (type, types.ModuleType)):
             self._class_or_module(it, todo)
             return
         if one_way.is_one_way(it):
