@@ -143,6 +143,18 @@ std::vector<NamedTensor> not_on_tape(std::vector<NamedTensor> start, const Tape&
   return rest;
 }
 
+// Which of the fills of the tape are memory as it was handed out: what lies there by chance comes up in no other run. Its file does not tell.
+json unwritten_fills(const Tape& tape) {
+  json found = json::array();
+  std::size_t number = 0;
+  for (const Entry& entry : tape.entries) {
+    if (entry.kind != Entry::kFill) continue;
+    if (entry.traced != kNotTraced) found.push_back(number);
+    ++number;
+  }
+  return found;
+}
+
 Status write_parts(const fs::path& at, CapsuleDraft draft, const CapsuleHooks& hooks, CapsuleTimes* times) {
   json& about = draft.about;
   json statistics = json::object();
@@ -268,6 +280,7 @@ Status draft_capsule(Tape tape, json about, const CapsuleOptions& options, std::
     start.clear();
     about.erase("start");
   }
+  if (const auto told = about.find("start"); told != about.end() && told->is_object()) (*told)["unwritten"] = unwritten_fills(tape);
   draft->start = not_on_tape(std::move(start), tape);
   draft->tape = std::move(tape);
   draft->about = std::move(about);

@@ -80,20 +80,51 @@ def put_tensors(held, wanted, named):
 
 
 def put_state(held, told, optimizer, by_name):
-    """The optimizer's state of each parameter, in place of what it has."""
+    """The optimizer's state of each parameter, in place of what it has: all of it, or Misfit."""
     if not hasattr(optimizer.state, "get"):
         return
+    if told.get("not_kept"):
+        raise Misfit(f"the capsule does not hold all of the optimizer's state: {_names(told['not_kept'])}")
+    states = {}
     for name, p in by_name.items():
         fresh = dict(told["scalars"].get(name, {}))
         for key, tensor in told["state"].get(name, {}).items():
             if tensor is None:
                 raise Misfit(f"the capsule does not hold {name}.{key}")
-            value = held.tensor(tensor)
-            fresh[key] = value.to(p.device) if value.dim() else value  # a step's counter stays where torch.optim wants it
+            fresh[key] = _on(p.device, held.tensor(tensor))
+        for key, form in told.get("trees", {}).get(name, {}).items():
+            fresh[key] = made(held, form, p.device)
+        own = optimizer.state.get(p) if "trees" not in told else None   # a capsule of an earlier version holds tensors and numbers only
+        if lacks := [key for key, value in (own or {}).items() if key not in fresh and value is not None]:
+            raise Misfit(f"the capsule was made by an earlier version, which did not keep {_names(lacks)} of the optimizer's state")
+        states[p] = fresh
+    for p, fresh in states.items():
         if fresh:
             optimizer.state[p] = fresh
         elif p in optimizer.state:
             del optimizer.state[p]
+
+
+def _on(device, value):
+    return value.to(device) if value.dim() else value  # a step's counter stays where torch.optim wants it
+
+
+def made(held, tree, device):
+    """The value that a tree tells of, without one to be like."""
+    kind = next(iter(tree))
+    inner = tree[kind]
+    if kind == "tensor":
+        return _on(device, held.tensor(inner))
+    if kind in ("list", "tuple"):
+        items = [made(held, t, device) for t in inner]
+        return items if kind == "list" else tuple(items)
+    if kind == "dict":
+        return {key: made(held, t, device) for key, t in inner}
+    if kind == "float":
+        return float(inner)
+    if kind == "value":
+        return inner
+    raise Misfit(f"the capsule has a part of the optimizer's state in an unknown form ({kind})")
 
 
 def rate(told, optimizer):
@@ -113,10 +144,10 @@ def fill(held, tree, template, path="batch"):
     kind = next(iter(tree))
     if kind == "other":
         return template
-    if kind == "value":
+    if kind in ("value", "float"):
         if isinstance(template, (torch.Tensor, collections.abc.Mapping, tuple, list)):
-            raise Misfit(f"{path} is {tree['value']!r} in the capsule and {type(template).__name__} in the program")
-        return tree["value"]
+            raise Misfit(f"{path} is {tree[kind]!r} in the capsule and {type(template).__name__} in the program")
+        return tree["value"] if kind == "value" else float(tree["float"])
     if kind in ("tensor", "array"):
         there = template if isinstance(template, torch.Tensor) else None
         if kind == "array" and hasattr(template, "__array_interface__"):

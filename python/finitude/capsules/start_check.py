@@ -16,6 +16,10 @@ def _is_name(value):
     return value is None or isinstance(value, str)
 
 
+def _are_names(value):
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
 def _is_tensor(told):
     return isinstance(told, dict) and told.get("dtype") in DTYPES and isinstance(told.get("shape"), list) and \
         len(told["shape"]) <= 64 and all(_is_count(size) for size in told["shape"])
@@ -34,7 +38,9 @@ def _is_tree(tree, depth=0):
         return isinstance(value, str)
     if kind == "value":
         return value is None or isinstance(value, (bool, int, float, str))
-    if kind == "list":
+    if kind == "float":
+        return value in ("nan", "inf", "-inf")
+    if kind in ("list", "tuple"):
         return isinstance(value, list) and all(_is_tree(item, depth + 1) for item in value)
     if kind not in ("dict", "object"):
         return False
@@ -45,9 +51,11 @@ def _is_tree(tree, depth=0):
 
 def _is_optimizer(told):
     return isinstance(told, dict) and isinstance(told.get("class"), str) and _is_count(told.get("ordinal"), 1 << 31) and \
-        type(told.get("failed")) is bool and _is_map(told.get("parameters"), _is_name) and _is_map(told.get("buffers"), _is_name) and \
+        type(told.get("failed")) is bool and _is_count(told.get("backwards", 0), 1 << 32) and _are_names(told.get("gradients", [])) and \
+        _is_map(told.get("parameters"), _is_name) and _is_map(told.get("buffers"), _is_name) and \
         _is_map(told.get("state"), lambda s: _is_map(s, _is_name)) and \
         _is_map(told.get("scalars"), lambda s: _is_map(s, lambda v: isinstance(v, (bool, int, float, str)))) and \
+        _is_map(told.get("trees", {}), lambda s: _is_map(s, _is_tree)) and _are_names(told.get("not_kept", [])) and \
         isinstance(told.get("groups"), list) and all(
             isinstance(g, dict) and all(g.get(key) is None or _is_number(g[key]) for key in ("lr", "initial_lr")) for g in told["groups"])
 
@@ -67,4 +75,4 @@ def is_sound(start):
         isinstance(start.get("optimizers"), list) and all(map(_is_optimizer, start["optimizers"])) and \
         sum(o["failed"] for o in start["optimizers"]) == 1 and isinstance(start.get("batches"), list) and \
         all(map(_is_batch, start["batches"])) and {"generators", "scaler"} <= set(start) and _is_name(start["generators"]) and \
-        _is_scaler(start["scaler"])
+        _is_scaler(start["scaler"]) and isinstance(start.get("unwritten", []), list) and all(map(_is_count, start.get("unwritten", [])))

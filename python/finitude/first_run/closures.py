@@ -145,9 +145,10 @@ class _Searching:
         loss_bad = isinstance(self.first, torch.Tensor) and not _native.is_finite(self.first.detach())
         params_bad = not all(_native.is_finite(p.detach()) for p in self.params)
         if not loss_bad and not params_bad:
+            window = _native.window(optimizer) if self.session.target is not None else None
             _native.commit(optimizer, False)
-            if self.session.target is not None:
-                self.session.target.on_searched_well(self.session, optimizer)
+            if window is not None:
+                self.session.target.on_searched_well(self.session, optimizer, window, self.before)
             return
         names = discover.names(optimizer)
         sinks = [("gradient", n, p.grad) for n, p in zip(names, self.params)
@@ -157,7 +158,7 @@ class _Searching:
         sinks += [("parameter", n, p.detach().clone()) for n, p in zip(names, self.params) if not _native.is_finite(p.detach())]
         session = self.session
         if session.target is not None:
-            session.target.on_searched(session, optimizer, sinks)
+            session.target.on_searched(session, optimizer, sinks, self.before)
         kind, name = ("loss", "loss") if loss_bad else next((k, n) for k, n, _ in sinks if k == "parameter")
         alarm = session.new_alarm(optimizer, kind, name)
         alarm["text"] = "the loss that the closure returned is not finite" if loss_bad else \

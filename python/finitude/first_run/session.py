@@ -146,7 +146,7 @@ class Session:
         recall.leave_at(self, optimizer)
         checked = _native.dropped_checks()
         if self.target is not None:
-            return self.target.on_window(self, optimizer)
+            return self.target.on_window(self, optimizer, checked)
         if self.pending is not None:
             passed = rewind.passes(self.pending, optimizer)
             if passed == "left out":

@@ -2,18 +2,12 @@
 scalars of schedulers and scalers. With it a capsule can be put into a program of the user's: inject.py."""
 
 import collections.abc
-import math
 
 import torch
 
 from .. import _native
 from . import discover, sinks as sinks_of
-
-MAX_DEPTH, MAX_ITEMS, MAX_TEXT = 6, 4096, 65536
-DTYPES = {
-    torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.int32: "I32",
-    torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL", torch.complex64: "C64",
-}
+from .stored import MAX_DEPTH, MAX_ITEMS, NotKept, Tensors, plain_value, tree, whole
 
 _generators = None   # right where the recorded step began
 
@@ -22,65 +16,6 @@ def here(generators=None):
     """The step that is recorded begins."""
     global _generators
     _generators = generators or _native.take_generators()
-
-
-class Tensors:
-    """Tensors by name, to be written; what each is, for the text beside them."""
-
-    def __init__(self):
-        self.files, self.told = [], {}
-
-    def add(self, name, tensor):
-        """The name under which it is found again; None where it cannot be kept."""
-        word = DTYPES.get(tensor.dtype)
-        if word is None or tensor.layout != torch.strided or tensor.device.type == "meta":
-            return None
-        try:
-            plain = _native.local_of(tensor).detach().resolve_conj().resolve_neg().cpu().contiguous()
-            plain.data_ptr()
-        except (RuntimeError, NotImplementedError):  # a subclass without memory of its own
-            return None
-        if name not in self.told:
-            self.told[name] = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
-            self.files.append((name, word, plain))
-        return name
-
-    def add_bytes(self, name, data):
-        return self.add(name, torch.frombuffer(bytearray(data), dtype=torch.uint8))
-
-
-def _plain(value):
-    """Numbers and texts as JSON has them; None for others."""
-    if isinstance(value, torch.Tensor):
-        value = value.item() if value.numel() == 1 else None
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if isinstance(value, (bool, int, float, str)) else None
-
-
-def tree(value, name, tensors, depth=0):
-    """The form of a batch. A dict of one key, which says what it is: tensor, array, list, dict, object, value, other."""
-    if isinstance(value, torch.Tensor):
-        key = tensors.add(name, value)
-        return {"tensor": key} if key else {"other": type(value).__name__}
-    if value is None or isinstance(value, (bool, int, float, str)) and len(str(value)) <= MAX_TEXT:
-        return {"value": value}
-    if type(value).__module__ == "numpy" and hasattr(value, "__array_interface__") and hasattr(value, "ndim"):
-        try:
-            key = tensors.add(name, torch.as_tensor(value))
-        except (TypeError, ValueError, RuntimeError):
-            key = None
-        return {"array": key} if key else {"other": type(value).__name__}
-    if depth < MAX_DEPTH:
-        if isinstance(value, (tuple, list)) and len(value) <= MAX_ITEMS:
-            return {"list": [tree(item, f"{name}.{i}", tensors, depth + 1) for i, item in enumerate(value)]}
-        if isinstance(value, collections.abc.Mapping) and len(value) <= MAX_ITEMS:
-            return {"dict": [[key if isinstance(key, (str, int)) else str(key), tree(item, f"{name}.{key}", tensors, depth + 1)]
-                             for key, item in value.items()]}
-        if isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, (type, torch.nn.Module)) and not callable(value):
-            return {"object": [[key, tree(item, f"{name}.{key}", tensors, depth + 1)] for key, item in vars(value).items()],
-                    "class": type(value).__name__}
-    return {"other": type(value).__name__}
 
 
 def tensors_of(value, depth=0):
@@ -128,24 +63,43 @@ def _given(units, parameters):
     return found
 
 
+def _option(value):
+    """Of a parameter group; tuples (betas) as lists. None: no number, text or list of them."""
+    if isinstance(value, (tuple, list)):
+        items = [plain_value(item) for item in value[:MAX_DEPTH]]
+        return items if len(value) == len(items) and None not in items else None
+    return plain_value(value)
+
+
 def _optimizer(optimizer, mine, tensors):
     """Its parameters, state and groups. Names are those of the tape for the one that failed."""
     prefix = "" if mine else f"optimizer-{_native.window(optimizer)['ordinal']}."
-    names = discover.names(optimizer)
-    parameters, state, scalars = {}, {}, {}
-    for name, p in zip(names, discover.parameters(optimizer)):
+    parameters, state, scalars, trees, not_kept, gradients = {}, {}, {}, {}, [], []
+
+    def keep(name, key, value):
+        if isinstance(value, torch.Tensor):
+            state.setdefault(name, {})[key] = tensors.add(f"{prefix}state.{name}.{key}", value)
+        elif (plain := plain_value(value)) is not None:
+            scalars.setdefault(name, {})[key] = plain
+        else:
+            try:
+                trees.setdefault(name, {})[key] = whole(value, f"{prefix}state.{name}.{key}", tensors)
+            except NotKept as e:
+                not_kept.append(f"{name}.{key} ({e})")
+
+    for name, p in zip(discover.names(optimizer), discover.parameters(optimizer)):
         parameters[name] = tensors.add(f"{prefix}parameter.{name}", p)
+        if p.grad is not None:
+            gradients.append(name)
         held = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
-        for key, value in (held or {}).items():
-            if isinstance(value, torch.Tensor):
-                state.setdefault(name, {})[key] = tensors.add(f"{prefix}state.{name}.{key}", value)
-            elif (plain := _plain(value)) is not None:
-                scalars.setdefault(name, {})[key] = plain
-    groups = [{key: plain for key, value in group.items() if key != "params" and (plain := _plain(value)) is not None}
+        for key, value in held.items() if isinstance(held, collections.abc.Mapping) else ():
+            keep(name, str(key), value)
+    groups = [{key: plain for key, value in group.items() if key != "params" and (plain := _option(value)) is not None}
               for group in optimizer.param_groups]
     buffers = {name: tensors.add(f"{prefix}buffer.{name}", b) for name, b in discover.buffers(optimizer)}
     return {"class": type(optimizer).__name__, "ordinal": _native.window(optimizer)["ordinal"], "failed": mine,
-            "parameters": parameters, "buffers": buffers, "state": state, "scalars": scalars, "groups": groups}
+            "parameters": parameters, "buffers": buffers, "state": state, "scalars": scalars, "trees": trees, "not_kept": not_kept[:MAX_ITEMS],
+            "groups": groups, "gradients": gradients, "backwards": _native.window(optimizer)["backwards"]}
 
 
 class Begun:
@@ -172,7 +126,7 @@ class Begun:
         self.document = {
             "optimizers": [_optimizer(o, o is optimizer, self.tensors) for o in (optimizer, *others)], "batches": batches,
             "generators": self.tensors.add_bytes("generators.step", _generators.bytes()) if _generators is not None else None,
-            "schedulers": [{"class": type(s).__name__, "last_epoch": _plain(getattr(s, "last_epoch", None))}
+            "schedulers": [{"class": type(s).__name__, "last_epoch": plain_value(getattr(s, "last_epoch", None))}
                            for s in discover.schedulers([optimizer])],
             "scaler": None,
         }

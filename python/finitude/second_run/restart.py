@@ -244,7 +244,7 @@ class Target:
     def is_start(self, optimizer):
         return self._is_mine(optimizer)
 
-    def on_window(self, session, optimizer):
+    def on_window(self, session, optimizer, dropped):
         if not self._is_mine(optimizer) or self.order["written"]:
             if self._is_mine(optimizer, after=1) and self.order["written"]:
                 self.finish(session, optimizer, [])
@@ -252,7 +252,7 @@ class Target:
         earlier = ruined.sinks(session, optimizer) if self.order["first"] < self.order["step"] or self.order.get("damaged") else []
         self.finish(session, optimizer, earlier or sinks_of.of_optimizer(optimizer))
 
-    def on_searched(self, session, optimizer, sinks):
+    def on_searched(self, session, optimizer, sinks, before):
         if self._is_mine(optimizer):
             self.finish(session, optimizer, sinks)
 
@@ -266,7 +266,7 @@ class Target:
         if step == self.order["step"] and self.order["written"] or self.order["first"] <= step < self.order["step"]:
             self.finish(session, optimizer, sinks, written_at=step)
 
-    def on_searched_well(self, session, optimizer):
+    def on_searched_well(self, session, optimizer, window, before):
         """A step that searched along a line came to something finite."""
 
     def on_scaler_skip(self, session, optimizer, beyond):

@@ -21,9 +21,13 @@ from ..capsules.start_check import is_sound
 from ..findings import findings
 from ..first_run import units
 from ..program import discover, intake, ranks, sinks as sinks_of
+from . import sound_step
+from .loaders import Loaders
+from .sound_step import same_birth
 
 ENVIRONMENT = "FINITUDE_INJECT"
 MAX_TAPE = 1 << 31
+LEFT_OUT = "the program itself left the loss out"
 SMALL = 64   # bytes of an input that says little of where it comes from
 
 
@@ -37,47 +41,6 @@ def from_environment():
 
 def is_bad(window):
     return any(loss["bad"] for loss in window["losses"])
-
-
-class _Loaders:
-    """Which iterators of the program stand for which loader of the capsule, and how far each is."""
-
-    def __init__(self, held):
-        self.held = held
-        self.batches = {}
-        for batch in held.start["batches"]:
-            self.batches.setdefault(batch["loader"], []).append(batch)
-        self.known, self.why = [], ""   # [sampler of the loader, number of the loader, iterator, batches given]
-
-    def give(self, iterator, template):
-        """(the batch of the capsule in its place, its generators), or None where this is no loader of the step."""
-        sampler = getattr(iterator, "_index_sampler", iterator)   # one and the same in each epoch
-        entry = next((e for e in self.known if e[0] is sampler), None)
-        if entry is None:
-            taken = [e[1] for e in self.known]
-            for loader in sorted(self.batches, key=lambda n: n in taken):
-                try:
-                    placing.fill(self.held, self.batches[loader][0]["batch"], template)
-                except Misfit as e:
-                    self.why = self.why or str(e)
-                    continue
-                entry = [sampler, loader, iterator, 0]
-                self.known.append(entry)
-                break
-            else:
-                return None
-        if entry[2] is not iterator:
-            entry[2:] = [iterator, 0]
-        own = self.batches[entry[1]]
-        told = own[entry[3] % len(own)]
-        entry[3] += 1
-        # A loader that is asked ahead gives a batch before the step is at it.
-        drawn = own[max(0, entry[3] - 1 - told.get("ahead", 0)) % len(own)]["generators"]
-        try:
-            return placing.fill(self.held, told["batch"], template), drawn
-        except Misfit as e:
-            self.why = str(e)
-            return None
 
 
 class Injection:
@@ -94,7 +57,7 @@ class Injection:
         self.held = placing.Held(self.about["start"], data)
         self.start = self.about["start"]
         self.mine = next(o for o in self.start["optimizers"] if o["failed"])
-        self.loaders = _Loaders(self.held) if order["way"] == "batch" else None
+        self.loaders = Loaders(self.held) if order["way"] == "batch" else None
         self.session = None
         self.placed, self.put_what, self.notes = False, "", []
         self.optimizer = None
@@ -139,7 +102,8 @@ class Injection:
     def _is_mine(self, optimizer):
         return optimizer is self.optimizer if self.placed else _native.window(optimizer)["ordinal"] == self.mine["ordinal"]
 
-    def on_window(self, session, optimizer):
+    def on_window(self, session, optimizer, dropped):
+        """dropped: losses that the program looked at and gave to no backward."""
         if not self._is_mine(optimizer) or self.waits:
             return None
         if not self.placed and self.order["way"] == "start":
@@ -151,20 +115,31 @@ class Injection:
         if is_bad(window) or sinks_of.of_optimizer(optimizer):
             self._failed(optimizer, sinks_of.of_optimizer(optimizer))
         self._check_inputs()
+        dropped = bool(dropped) or sinks_of.checked_window(session) is not None
+        self._check_backward(optimizer, window, dropped)
         self.waits = True   # what the optimizer makes of it is part of the step
         placing.rate(self.mine, optimizer)
-        optimizer.register_step_post_hook(lambda *_: self._stepped(window))
+        optimizer.register_step_post_hook(lambda *_: self._stepped(window, dropped))
         return None
 
-    def on_searched(self, session, optimizer, sinks):
+    def on_searched(self, session, optimizer, sinks, before):
+        if not self.placed and self.order["way"] == "start" and self._is_mine(optimizer):
+            self._is_there_already(optimizer, before)
         if self.placed and self._is_mine(optimizer):
             self._failed(optimizer, sinks)
 
-    def on_searched_well(self, session, optimizer):
+    def on_searched_well(self, session, optimizer, window, before):
         if not self._is_mine(optimizer):
             return
+        if not self.placed and self.order["way"] == "start":
+            self._is_there_already(optimizer, before)
         if self.placed:
-            self._stepped(_native.window(optimizer))
+            self._check_inputs()
+            dropped = sinks_of.checked_window(session) is not None
+            self._check_backward(optimizer, window, dropped)
+            self._stepped(window, dropped)
+        if self.order["way"] == "step" and window["step"] + 1 < self.about["step"]:
+            return
         self._put(optimizer)
         self._set_generators(self.start["generators"])
 
@@ -233,13 +208,14 @@ class Injection:
         found += placing.misfits(self.held, wanted, {n: b for n, b in buffers.items() if n in wanted})
         return found, parameters, buffers
 
-    def _is_there_already(self, optimizer):
-        """The first step of a program: what it began with is what it makes itself."""
+    def _is_there_already(self, optimizer, before=None):
+        """The first step of a program: what it began with is what it makes itself. before: its parameters then."""
         why, parameters, _ = self._misfits(self.mine, optimizer)
         if why:
             self.write("refused", "; ".join(why))
+        began = parameters if before is None else dict(zip(parameters, before))
         others = [n for n, k in self.mine["parameters"].items() if k is not None and
-                  _native.checksum(parameters[n].detach()) != _native.checksum(self.held.tensor(k))]
+                  _native.checksum(began[n].detach()) != _native.checksum(self.held.tensor(k))]
         if others:
             self.write("other batch", f"the program begins with other values of {placing._names(others)} than recorded")
         self.optimizer, self.placed, self.put_what = optimizer, True, "the generators; the rest the program made itself, as recorded"
@@ -340,16 +316,26 @@ class Injection:
         _native.tape_stop()
         there = [data for _, _, data in _native.tape_inputs(_native.tape_take())]
         whole, missing = set(there), []
+        unwritten, fills = set(self.start.get("unwritten", ())), -1
         for kind, name, data in self.inputs:
-            if name or len(data) <= SMALL or data in whole:
+            fills += kind == "filled"
+            # What lay by chance in memory that was asked for comes up in no other run.
+            if name or len(data) <= SMALL or data in whole or kind == "filled" and fills in unwritten:
                 continue
             if not any(data in other or len(other) > SMALL and other in data for other in there):
                 missing.append(f"{len(data)} bytes" + (f" ({kind})" if kind else ""))
         if missing:
-            self.write("other batch", f"of what the step was computed from, {placing._names(missing)} did not come up in the program: "
-                       "it makes its batch itself, and made another one")
+            which = "its loader gave another batch there" if self.start["batches"] else "it makes its batch itself, and made another one"
+            self.write("other batch", f"of what the step was computed from, {placing._names(missing)} did not come up in the program: {which}")
 
-    def _stepped(self, window):
+    def _check_backward(self, optimizer, window, dropped):
+        why, notes = sound_step.without_backward(self.about, self.mine, optimizer, window)
+        if why:
+            self._failed(optimizer, [], LEFT_OUT if dropped else "",
+                         otherwise=f"the program came to the optimizer's step, but {why}, and nothing was found that is not finite")
+        self.notes += notes
+
+    def _stepped(self, window, dropped=False):
         optimizer = self.optimizer
         names, params = discover.names(optimizer), discover.parameters(optimizer)
         sinks = [("parameter", n, p.detach()) for n, p in zip(names, params) if not _native.is_finite(p)]
@@ -360,10 +346,16 @@ class Injection:
         if sinks:
             self._failed(optimizer, sinks, "written by the optimizer")
         loss = number(float(window["losses"][-1]["value"])) if window["losses"] else None
+        if dropped:
+            self._failed(optimizer, [], LEFT_OUT, only_if_same=True)
+        if window["laundered"]:
+            self._failed(optimizer, [], "the program itself replaced gradients that are not finite", only_if_same=True)
         largest = max((s["absmax"] for p in params if p.grad is not None and (s := _native.statistics(p.grad))), default=0.0)
         self.write("fixed", "loss and gradients are finite, and so is what the optimizer wrote", loss=loss, grad_absmax=number(largest))
 
-    def _failed(self, optimizer, sinks, text=""):
+    def _failed(self, optimizer, sinks, text="", otherwise="", only_if_same=False):
+        """otherwise: what is said where no birth is found. only_if_same: returns where it is another one than recorded: a value that the
+        program looks at need not be that of its loss."""
         if self.recording:
             self._check_inputs()
         found = findings.analyse(self.session, optimizer, sinks)
@@ -373,6 +365,11 @@ class Injection:
         alarm = self.about.get("alarm")
         births = alarm.get("births") if isinstance(alarm, dict) else None
         before = births[0] if isinstance(births, list) and births and isinstance(births[0], dict) else None
+        if only_if_same and not same_birth(before, birth):
+            self.notes.append(text + (f" ({birth['op'] or birth['phase']})" if birth is not None else ""))
+            return
+        if birth is None and otherwise:
+            self.write("lost", otherwise)
         window = _native.window(optimizer) if optimizer is not None else {"losses": []}
         self.write("not fixed", text, birth=birth, same_birth=same_birth(before, birth), cause=found.get("cause"), fix=found.get("fix"),
                    loss=number(float(window["losses"][-1]["value"])) if window["losses"] else None)
@@ -389,15 +386,3 @@ class Injection:
             except (OSError, ValueError, AttributeError):
                 pass
         os._exit(0)
-
-
-def same_birth(before, now):
-    """Is it the same operation at the same place? Lines move as a program is changed; their text and the module tell as well."""
-    if not before or not now or (before.get("op"), before.get("phase")) != (now.get("op"), now.get("phase")):
-        return False
-    if before.get("source") and before.get("source") == now.get("source"):
-        return True
-    if before.get("module") and before.get("module") == now.get("module"):
-        return True
-    return bool(before.get("file")) and os.path.basename(str(before["file"])) == os.path.basename(now.get("file") or "") and \
-        before.get("line") == now.get("line")

@@ -1,0 +1,99 @@
+"""The form in which objects of a program are stored beside a capsule: tensors by name, all else as JSON. docs/format/capsule.md."""
+
+import collections.abc
+import math
+
+import torch
+
+from .. import _native
+
+MAX_DEPTH, MAX_ITEMS, MAX_TEXT = 6, 4096, 65536
+DTYPES = {
+    torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.int32: "I32",
+    torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL", torch.complex64: "C64",
+}
+
+
+class Tensors:
+    """Tensors by name, to be written; what each is, for the text beside them."""
+
+    def __init__(self):
+        self.files, self.told = [], {}
+
+    def add(self, name, tensor):
+        """The name under which it is found again; None where it cannot be kept."""
+        word = DTYPES.get(tensor.dtype)
+        if word is None or tensor.layout != torch.strided or tensor.device.type == "meta":
+            return None
+        try:
+            plain = _native.local_of(tensor).detach().resolve_conj().resolve_neg().cpu().contiguous()
+            plain.data_ptr()
+        except (RuntimeError, NotImplementedError):  # a subclass without memory of its own
+            return None
+        if name not in self.told:
+            self.told[name] = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
+            self.files.append((name, word, plain))
+        return name
+
+    def add_bytes(self, name, data):
+        return self.add(name, torch.frombuffer(bytearray(data), dtype=torch.uint8))
+
+
+def plain_value(value):
+    """Numbers and texts as JSON has them; None for others."""
+    if isinstance(value, torch.Tensor):
+        value = value.item() if value.numel() == 1 else None
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, (bool, int, float, str)) else None
+
+
+def _scalar(value):
+    """The same of one number or text, or None. JSON has no NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(float(value))}
+    return {"value": value} if value is None or isinstance(value, (bool, int, float, str)) and len(str(value)) <= MAX_TEXT else None
+
+
+class NotKept(Exception):
+    """The class of what has no form here."""
+
+
+def whole(value, name, tensors, depth=0):
+    """The form of a value that is made again from it alone, without one to be like: tensor, list, tuple, dict, value, float. All of
+    it or nothing: may raise NotKept."""
+    if isinstance(value, torch.Tensor):
+        if key := tensors.add(name, value):
+            return {"tensor": key}
+    elif type(value) in (list, tuple) and depth < MAX_DEPTH and len(value) <= MAX_ITEMS:
+        return {type(value).__name__: [whole(item, f"{name}.{i}", tensors, depth + 1) for i, item in enumerate(value)]}
+    elif type(value) is dict and depth < MAX_DEPTH and len(value) <= MAX_ITEMS and all(type(key) in (str, int) for key in value):
+        return {"dict": [[key, whole(item, f"{name}.{key}", tensors, depth + 1)] for key, item in value.items()]}
+    elif (value is None or type(value) in (bool, int, float, str)) and (found := _scalar(value)) is not None:
+        return found
+    raise NotKept(type(value).__name__)
+
+
+def tree(value, name, tensors, depth=0):
+    """The form of a batch. A dict of one key, which says what it is: tensor, array, list, dict, object, value, other."""
+    if isinstance(value, torch.Tensor):
+        key = tensors.add(name, value)
+        return {"tensor": key} if key else {"other": type(value).__name__}
+    if (plain := _scalar(value)) is not None:
+        return plain
+    if type(value).__module__ == "numpy" and hasattr(value, "__array_interface__") and hasattr(value, "ndim"):
+        try:
+            key = tensors.add(name, torch.as_tensor(value))
+        except (TypeError, ValueError, RuntimeError):
+            key = None
+        return {"array": key} if key else {"other": type(value).__name__}
+    if depth < MAX_DEPTH:
+        if isinstance(value, (tuple, list)) and len(value) <= MAX_ITEMS:
+            return {"list": [tree(item, f"{name}.{i}", tensors, depth + 1) for i, item in enumerate(value)]}
+        if isinstance(value, collections.abc.Mapping) and len(value) <= MAX_ITEMS:
+            return {"dict": [[key if isinstance(key, (str, int)) else str(key), tree(item, f"{name}.{key}", tensors, depth + 1)]
+                             for key, item in value.items()]}
+        if isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, (type, torch.nn.Module)) and not callable(value):
+            return {"object": [[key, tree(item, f"{name}.{key}", tensors, depth + 1)] for key, item in vars(value).items()],
+                    "class": type(value).__name__}
+    return {"other": type(value).__name__}
