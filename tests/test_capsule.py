@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import shutil
 import subprocess
 
@@ -218,12 +219,23 @@ def test_who_and_of_which_commit(tmp_path, where):
     assert about["user"] == getpass.getuser() and about["host"] == platform.node()
 
 
+def things(value):
+    """Every dict in it."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from things(inner)
+
+
 def test_redacted(tmp_path):
     result = run(tmp_path, "--redact")
     folder = tmp_path / result.the_alarm()["capsule"]
     about = json.loads((folder / "capsule.json").read_text())
     text = json.dumps(about)
     assert about["redacted"] and "torch.log" not in text and "train.py" not in text and not {"environment", "user", "host", "git"} & set(about)
+    assert "history" not in about["alarm"] and not re.search(r'"line"', text)
+    ones = [t for t in things(about["alarm"]) if t.get("numel") == 1]
+    assert not [t for t in ones if {"min", "max", "absmax"} & set(t)], ones
     assert not (folder / "tensors.safetensors").exists()
     assert about["tensors"]["0.weight"]["numel"] == 48
     code, said = replay(folder)
@@ -235,6 +247,18 @@ def test_none_is_written_where_none_is_wanted(tmp_path):
     result = run(tmp_path, "--capsules", "0")
     assert result.the_alarm()["capsule"] is None and result.the_alarm()["rerun_by"] == "rewind"
     assert not [*tmp_path.glob("finitude-runs/*/step-*")]
+
+
+def test_a_report_names_no_capsule_that_newer_ones_pushed_out(tmp_path):
+    script = SCRIPT.replace("i == BAD", "i in (2, 3, 4, 5)").replace("x[2] = 0", "x[i - 2] = 0")
+    result = helpers.run(tmp_path, script, "--on-alarm", "skip", "--capsules", "2")
+    alarms = result.report["alarms"]
+    kept = [a["step"] for a in alarms if a["capsule"]]
+    gone = [a["step"] for a in alarms if not a["capsule"]]
+    assert len(alarms) == 4 and len(kept) == 2 and gone, alarms
+    assert all((tmp_path / a["capsule"] / "capsule.json").is_file() for a in alarms if a["capsule"])
+    said = f"the capsules of steps {', '.join(map(str, gone))}: removed by --capsules"
+    assert said in " ".join(result.report["watched"]["not_watched"]) and said in " ".join(result.err.split())
 
 
 def test_the_newest_are_kept(tmp_path):

@@ -36,7 +36,7 @@ json statistics_of(const Storage& storage, std::uint8_t dtype) {
   if (scan_dtype(dtype) == sense::DType::kOther || storage.bytes.empty()) return found;
   const sense::Health health = sense::full_scan(storage.bytes.data(), numel, scan_dtype(dtype));
   found.update({{"numel", numel}, {"nan", health.nan}, {"inf", health.inf()}, {"zero", health.zero}});
-  if (health.finite() != 0) found.update({{"min", health.min}, {"max", health.max}});
+  if (health.finite() != 0 && numel > 1) found.update({{"min", health.min}, {"max", health.max}});
   return found;
 }
 

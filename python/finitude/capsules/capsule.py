@@ -15,7 +15,7 @@ import torch
 from .. import _native
 from ..base import sources
 from ..base.plain_json import is_plain, safe
-from ..findings.capsule_alarm import without_sources
+from ..findings.capsule_alarm import forget_removed, without_sources
 from ..program import begun, discover, flags, ranks
 
 REPLAY_BELOW = 16 << 20  # bytes of inputs: a replay to check the capsule takes no longer than a step of such a size
@@ -170,8 +170,13 @@ def settle(session):
 
 def finish(session, hurried=False):
     """The program ends: waits for the capsules that are being written. hurried: somebody ended it, and waits for that."""
-    if not session.capsules:
-        return
+    if session.capsules:
+        _await(session, hurried)
+    if removed := forget_removed(session.report.alarms):
+        session.not_watched(removed)
+
+
+def _await(session, hurried):
     began, told = time.monotonic(), False
     try:
         while not _native.capsules_wait(0.05):

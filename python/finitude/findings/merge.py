@@ -5,6 +5,7 @@ import re
 import struct
 
 from ..base import plain_json
+from .capsule_alarm import forget_removed
 
 MAX_ALARMS = 1000        # src/show/show.h: what a reader accepts
 MAX_ADVISORIES = 10_000
@@ -93,6 +94,8 @@ def _settled(document):
         if isinstance(alarm, dict) and alarm.pop("capsule_pending", False) and \
                 not os.path.isfile(os.path.join(str(alarm.get("capsule")), "capsule.json")):
             alarm["capsule"] = None
+    if removed := forget_removed(document["alarms"]):  # it ended without its last word
+        document["watched"].setdefault("not_watched", []).append(removed)
     return document
 
 
