@@ -221,3 +221,29 @@ def test_report_shows_the_alarm_of_a_capsule_from_its_folder_and_packed(tmp_path
 def test_report_of_a_folder_that_is_no_capsule_is_an_input_error(tmp_path, text):
     shown = helpers.finitude(folder_of(tmp_path / "bad", {"capsule.json": text.encode()}).parent, "report", "bad")
     assert (shown.code, shown.out) == (3, "") and shown.err.startswith("finitude: ") and "Traceback" not in shown.err
+
+
+def real_capsule(folder):
+    script = "import torch\nw = torch.nn.Parameter(torch.rand(6))\noptimizer = torch.optim.SGD([w], lr=0.1)\nfor i in range(3):\n" \
+        "    optimizer.zero_grad()\n    torch.log((torch.rand(4, 6) * w * (i != 1)).sum(1)).mean().backward()\n    optimizer.step()\n"
+    return folder / helpers.run(folder, script).the_alarm()["capsule"]
+
+
+@pytest.mark.parametrize("name", ["tape.bin", "start.safetensors", "statistics.bin"])
+def test_what_is_damaged_is_neither_packed_nor_unpacked(tmp_path, name):
+    folder = real_capsule(tmp_path)
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    done = helpers.finitude(tmp_path, "pack", str(folder), "a.zip")
+    assert done.code == 3 and f"{name} is damaged: its checksum differs" in done.err and not (tmp_path / "a.zip").exists(), done.told()
+    pack.pack(str(folder), str(tmp_path / "a.zip"))   # as one made elsewhere
+    done = helpers.finitude(tmp_path, "unpack", "a.zip", "back")
+    assert done.code == 3 and f"{name} is damaged" in done.err and not (tmp_path / "back").exists(), done.told()
+    done = helpers.finitude(tmp_path, "replay", str(folder))
+    if name == "tape.bin":
+        assert done.code == 3 and "does not read it" not in done.err, done.told()
+    else:
+        assert done.code == 0 and f"{name} is damaged: its checksum differs; a replay does not read it\n" in done.err, done.told()
+        (folder / name).unlink()
+        done = helpers.finitude(tmp_path, "replay", str(folder))
+        assert done.code == 0 and name in done.err and done.err.count("\n") == 1, done.told()

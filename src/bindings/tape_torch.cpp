@@ -90,7 +90,7 @@ py::tuple replay_command(const std::vector<std::string>& words) {
   if (words == std::vector<std::string>{"--help"})
     return py::make_tuple(0, cli::replay_usage("finitude replay"), "", py::none());
   if (!why.empty())
-    return py::make_tuple(2, "", why + "\n\n" + cli::replay_usage("finitude replay"), py::none());
+    return py::make_tuple(2, "", why + "\n(finitude replay --help shows the options)\n", py::none());
   cli::StoppedCall stopped;
   int code = 0;
   {

@@ -323,6 +323,19 @@ Status write_capsule(const std::string& folder, Tape tape, json about, const Cap
   return status.ok() ? write_capsule(folder, std::move(draft)) : status;
 }
 
+std::vector<std::string> capsule_damage(const std::string& folder) {
+  json about;
+  const FileSource source = files_in(folder);
+  if (Status status = read_about(source, &about); !status.ok()) return {status.why()};
+  std::vector<std::string> found;
+  for (const char* name : {kTapeFile, kTensorFile, kStartFile, kStatisticsFile}) {
+    std::string bytes;
+    if (!about["files"].contains(name)) continue;
+    if (Status status = read_part(source, about["files"], name, &bytes); !status.ok()) found.push_back(status.why());
+  }
+  return found;
+}
+
 Status read_capsule(const std::string& folder, json* about, Tape* tape, TensorBytes* start) {
   return read_capsule_from(files_in(folder), about, tape, start);
 }

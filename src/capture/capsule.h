@@ -75,6 +75,9 @@ using TensorBytes = std::map<std::string, std::string>;
 Status read_capsule(const std::string& folder, nlohmann::json* about, Tape* tape,
                     TensorBytes* start = nullptr);
 
+// What is wrong with each of its files that is missing or damaged, also with those that a replay does not read: "tape.bin is damaged: ..."
+std::vector<std::string> capsule_damage(const std::string& folder);
+
 // What the traced run saw of each op; nothing else than that and capsule.json is read. Fails where a capsule has none. redacted: may be null.
 Status read_capsule_statistics(const std::string& folder, nlohmann::json* about, record::Trace* trace, bool* redacted = nullptr);
 

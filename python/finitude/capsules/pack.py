@@ -130,8 +130,8 @@ def contents(file, most=MOST_MB << 20):
         raise Refused(f"is not a packed capsule, or damaged: {e}") from None
 
 
-def unpack(file, folder, most=MOST_MB << 20):
-    """Makes the folder, which must not be there, whole or not at all."""
+def unpack(file, folder, most=MOST_MB << 20, checked=lambda folder: None):
+    """Makes the folder, which must not be there, whole or not at all. checked: of it, before it has its name; may raise."""
     if os.path.lexists(folder):
         raise Refused(f"is not unpacked: {folder} is there already")
     partial = tempfile.mkdtemp(prefix=os.path.basename(folder) + ".partial-", dir=os.path.dirname(os.path.abspath(folder)))
@@ -139,11 +139,22 @@ def unpack(file, folder, most=MOST_MB << 20):
         for name, data in contents(file, most):
             with open(os.path.join(partial, name), "ab") as target:
                 target.write(data)
+        checked(partial)
         os.chmod(partial, 0o777 & ~_umask())
         os.rename(partial, folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def check(folder):
+    """Raises Refused where a file of the capsule is missing or damaged, also one that a replay does not read."""
+    import torch  # noqa: F401  the engine's libraries
+
+    from .. import _native
+
+    for why in _native.capsule_damage(folder):
+        raise Refused(why)
 
 
 def _umask():
@@ -212,6 +223,8 @@ def command(word, rest):
     try:
         if word == "pack":
             target = paths[1] if len(paths) == 2 else source + SUFFIX
+            if os.path.isfile(os.path.join(source, ABOUT)):   # else pack says what is missing
+                check(source)
             pack(source, target)
         else:
             bare = os.path.basename(source)
@@ -219,7 +232,7 @@ def command(word, rest):
             target = paths[1] if len(paths) == 2 else os.path.join(os.path.dirname(source), default)
             if os.path.abspath(target) == os.path.abspath(source):
                 raise Refused("has no suffix: name the folder that is to be made")
-            unpack(source, target, most << 20)
+            unpack(source, target, most << 20, check)
     except Refused as e:
         sys.stderr.write(f"finitude: {source} {e}\n")
         return EXIT_INPUT

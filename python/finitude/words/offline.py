@@ -217,6 +217,8 @@ def replay(rest):
         with pack.unpacked(rest) as (words, told):
             code, out, err, stopped = _native.replay_command(["--help"] if "-h" in rest or "--help" in rest else words)
             out, err = told(out), told(err)
+            unread = [told(f"{word}: {why}; a replay does not read it") for word in words if code in (0, 1) and
+                      os.path.isfile(os.path.join(word, pack.ABOUT)) for why in _native.capsule_damage(word)]
     except pack.Refused as e:
         sys.stderr.write(f"finitude: {e}\n")
         return EXIT_INPUT
@@ -227,6 +229,8 @@ def replay(rest):
     sys.stdout.flush()
     if err:
         sys.stderr.write(f"finitude: {err}")
+    for line in unread:
+        sys.stderr.write(f"finitude: {line}\n")
     if stopped is not None and "--break" in rest:
         import code as console
 

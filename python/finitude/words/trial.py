@@ -220,7 +220,7 @@ def main(rest):
     try:
         name, options = _parse(rest)
     except _Usage as e:
-        sys.stderr.write(f"finitude replay: {e}\n{USAGE}")
+        sys.stderr.write(f"finitude: {e}\n(finitude replay --with --help shows the options)\n")
         return EXIT_USAGE
     try:
         with pack.unpacked([name]) as (folders, _):

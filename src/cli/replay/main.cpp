@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
   if (why.empty() && !options.break_at.empty())
     why = "--break needs Python: finitude replay has it; --stop-at shows the same";
   if (!why.empty()) {
-    std::fprintf(stderr, "finitude-replay: %s\n\n%s", why.c_str(), usage.c_str());
+    std::fprintf(stderr, "finitude-replay: %s\n(finitude-replay --help shows the options)\n", why.c_str());
     return 2;
   }
   const auto to = [](std::FILE* file, const char* before) {
