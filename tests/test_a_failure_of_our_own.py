@@ -20,6 +20,7 @@ for k, x in enumerate(batches):
     print(k, finite(), "left out" if same else "applied")
 """
 PLACES = [("rewind", "begin"), ("rewind", "end")]
+AFTER_IT_WAS_TOLD = BROKEN.replace("import finitude.second_run.{module} as module", "from finitude import _native as module")
 
 
 def _run(tmp_path, place, *options):
@@ -52,3 +53,12 @@ def test_warn_applies_it(tmp_path):
     got, alarm = _run(tmp_path, PLACES[0], "--on-alarm", "warn")
     assert got.code == 0 and alarm["weights"] == "damaged", got.told()
     assert got.out.splitlines()[3:] == ["3 False applied", "4 False applied", "5 False applied"], got.told()
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("policy, last", [("stop", "2 True applied"), ("skip", "5 True applied")])
+def test_a_failure_after_the_alarm_was_told_lets_nothing_through(tmp_path, policy, last):
+    got = helpers.run(tmp_path, AFTER_IT_WAS_TOLD.format(name="put_back"), "--on-alarm", policy)
+    alarm = got.the_alarm()
+    assert "switched off after an internal failure in on_window" in got.err and alarm["rerun"] == "persistent", got.told()
+    assert got.out.splitlines()[-1] == last and got.code == (policy == "stop"), got.told()

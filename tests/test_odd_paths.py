@@ -1,5 +1,6 @@
 """Paths that are not UTF-8, and those that are: a program is watched wherever it lies."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import helpers
 FAULTY = helpers.TRAINING + """
 for k, x in enumerate(batches):
     opt.zero_grad()
-    loss = (loss_of(x) * (k != 3) - (k == 3)).log()  # birth
+    loss = (loss_of(x) - 1000 * int(k == 3)).log()  # birth
     loss.backward()
     opt.step()
 """
@@ -29,8 +30,6 @@ def test_a_program_is_watched_wherever_it_lies(tmp_path, folder):
                           capture_output=True, timeout=120)
     err = done.stderr.decode(errors="replace")
     assert done.returncode == 1 and "switched off" not in err and "could not be made" not in err, err
-    import json
-
     with open(os.path.join(at, b"r.json"), encoding="utf-8") as f:
         alarm, = json.load(f)["alarms"]
     birth = alarm["births"][0]

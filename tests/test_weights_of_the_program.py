@@ -126,3 +126,42 @@ def test_tensors_made_in_inference_mode_are_no_obstacle(tmp_path):
     assert "switched off" not in got.err, got.err
     alarm = got.the_alarm()
     assert (got.code, alarm["step"], alarm["rerun"], alarm["weights"]) == (1, 4, "persistent", "clean"), got.told()
+
+
+# Only a second process can explain these steps: the weights shrink by hand, and each bad step is of a kind of its own.
+TWICE = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(5, 1)
+opt = torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9)
+rate = torch.optim.lr_scheduler.StepLR(opt, 2)
+for k, x in enumerate(torch.rand(9, 6, 5)):
+    loss = (net(x).abs() + 1).log().mean()
+    if k == 3:
+        loss = loss + (x.sum() * 0).log() * net.weight.sum()  # first
+    if k == 6:
+        loss = loss + ((net.weight[0, 0] * 0).sqrt() + net.weight[0, :2].sum() * 3)  # second
+    opt.zero_grad()
+    loss.backward()
+    try:
+        opt.step()
+        rate.step()
+    except FloatingPointError:
+        print("stopped", k)
+    with torch.no_grad():
+        for p in net.parameters():
+            p.mul_(0.5)
+    print(k, loss.item(), net.weight.sum().item(), opt.param_groups[0]["lr"])
+"""
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("policy", ["skip", "stop"])
+def test_a_second_process_leaves_out_what_the_first_run_left_out(tmp_path, policy):
+    got = helpers.run(tmp_path, TWICE, "--on-alarm", policy)
+    assert got.code == 0 and got.out.count("stopped") == (2 if policy == "stop" else 0), got.told()
+    first, second = got.alarms
+    for alarm, step, word in ((first, 3, "# first"), (second, 6, "# second")):
+        assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == (step, "persistent", "restart", True), got.told()
+        line = (alarm["births"][0].get("forward") or alarm["births"][0])["line"]
+        assert word in TWICE.splitlines()[line], alarm["births"][0]

@@ -44,6 +44,7 @@ def _guard(name):
         if session is None:
             return None
         try:
+            session.deciding = None
             with _standing:
                 return getattr(session, name)(*args)
         except NonFiniteError as e:

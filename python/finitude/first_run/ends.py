@@ -87,7 +87,8 @@ def gave_up(session, alarm):
     alarm["action"] = "reported, the step is applied" if applied else "the step was left out" if goes_on else "stopped"
     if applied and not alarm["harmless"]:
         alarm["weights"] = "damaged"
-    _tell(session, alarm)
+    if not any(a is alarm for a in session.report.alarms):
+        _tell(session, alarm)
     if not goes_on:
         raise NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
     return None if applied else True

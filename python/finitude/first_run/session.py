@@ -26,6 +26,8 @@ class Session:
         self.config = config
         self.report = Report(config, script, command)
         self.teller = Teller(self.report)
+        self.deciding = None          # the alarm whose step is being left out or applied
+        self.decided = []             # [optimizer's number, step, what was raised or ""] of steps that were left out
         self.target = target          # set in a second process: the step it is to explain
         self.holds = Holds()
         self.told = Told()
@@ -314,6 +316,7 @@ class Session:
     def _conclude(self, optimizer, alarm, written=False, undone=False, lost=False):
         """lost: the program is not at that step any more."""
         ordinal = alarm.get("optimizer_ordinal", 0)
+        self.deciding = None if written else alarm
         if self.saved:
             alarm["saved"] = dict(self.saved)
         recorded, self.recorded = self.recorded and capsule.wanted(self), False
@@ -358,18 +361,26 @@ class Session:
             if undone or not written:
                 _native.put_back(intake.iterates_data())
             text = alarm["text"] + "; the step was undone" * undone
+            if not written:
+                self.decided.append([ordinal, alarm["step"], f"step {alarm['step']}: {text}"])
             raise NonFiniteError(f"step {alarm['step']}: {text}", report=alarm)
         if written and not undone:
             return None
         if action == "skip":
-            _native.put_back(intake.iterates_data())
-            held = sinks_of.watched_optimizers() if _native.backward_under_way() else discover.sharing(optimizer)
-            self.holds.hold_for_step(held, alarm["step"])
-            self.holds.hold_scaler(self.scaler)
-            self.holds.release_at_next_backward(held)
-            return True
+            if not written:
+                self.decided.append([ordinal, alarm["step"], ""])
+            return self.go_on_without(optimizer, alarm["step"])
         self.holds.release()
         return None
+
+    def go_on_without(self, optimizer, step):
+        """Everything goes on as if the loop had said `continue` right after the batch of that step was fetched."""
+        _native.put_back(intake.iterates_data())
+        held = sinks_of.watched_optimizers() if _native.backward_under_way() else discover.sharing(optimizer)
+        self.holds.hold_for_step(held, step)
+        self.holds.hold_scaler(self.scaler)
+        self.holds.release_at_next_backward(held)
+        return True
 
     # -- the end --------------------------------------------------------------------------------
 
@@ -387,8 +398,8 @@ class Session:
         self.report.failure, self.report.unexplained = why, None
 
     def under_way(self):
-        """The alarm that is being explained, or None."""
-        return self.pending["alarm"] if self.pending is not None else self.report.unexplained
+        """The alarm that is being explained or decided about, or None."""
+        return self.pending["alarm"] if self.pending is not None else self.report.unexplained or self.deciding
 
     def forked(self):
         self.done = self.written = True

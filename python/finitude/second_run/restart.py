@@ -11,8 +11,9 @@ from .. import _native
 from ..base import compat
 from ..base.plain_json import safe
 from ..capsules import capsule
+from ..errors import NonFiniteError
 from ..findings import findings
-from ..program import begun, intake, loaded, ranks, ruined, sinks as sinks_of
+from ..program import begun, discover, intake, loaded, ranks, ruined, sinks as sinks_of
 from . import again, process, started
 
 ENVIRONMENT = "FINITUDE_RESTART"
@@ -58,7 +59,7 @@ def run(session, alarm, expected, where="window", hand=None):
             remark = f"{e}, so it was run from its start"
     # From a checkpoint on it is not known before which step is to be recorded.
     recorded = capsule.wanted(session) and not resumed and "advisory" not in alarm
-    order = {**_order(start, alarm, expected, where, hand, session.makers), "resumed": resumed}
+    order = {**_order(start, alarm, expected, where, hand, session.makers), "resumed": resumed, "decided": session.decided}
     if where == "skipped":
         order["skips"] = session.skipped[alarm["optimizer_ordinal"]]
     found, why, files, folder = _ask(session, alarm, order, more, recorded)
@@ -244,7 +245,22 @@ class Target:
     def is_start(self, optimizer):
         return self._is_mine(optimizer)
 
+    def _left_out_before(self, optimizer):
+        """What became of that window in the first run, if it was bad and left out: it is so again, or another program would follow."""
+        if self.order.get("resumed"):
+            return None
+        window = _native.window(optimizer)
+        return next((d for d in self.order.get("decided", ()) if d[:2] == [window["ordinal"], window["step"]]), None)
+
     def on_window(self, session, optimizer, dropped):
+        if (step := self._left_out_before(optimizer)) is not None:
+            _native.consume_losses(optimizer)
+            if step[2]:
+                session.holds.release()
+                _native.put_back(intake.iterates_data())
+                raise NonFiniteError(step[2])
+            session.scaler = discover.scaler_of(optimizer) or session.scaler
+            return session.go_on_without(optimizer, step[1])
         if not self._is_mine(optimizer) or self.order["written"]:
             if self._is_mine(optimizer, after=1) and self.order["written"]:
                 self.finish(session, optimizer, [])
