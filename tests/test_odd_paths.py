@@ -12,7 +12,7 @@ import helpers
 FAULTY = helpers.TRAINING + """
 for k, x in enumerate(batches):
     opt.zero_grad()
-    loss = (loss_of(x) - 1000 * int(k == 3)).log()  # birth
+    loss = loss_of(x) / int(k != 3)  # birth
     loss.backward()
     opt.step()
 """
