@@ -314,3 +314,67 @@ def wrong(name, found, before, program):
         if truth.rows and there["distance"].get("rows") != [getattr(program, row) for row in truth.rows]:
             return f"rows {there['distance'].get('rows')}"
     return ""
+
+
+# A run that stays healthy against one whose last step is bad, both with --level trace: the trace of its last whole step against that
+# of the bad one. BAD is where the two differ, in the last step alone.
+STEPS = """
+import torch, torch.nn as nn, torch.nn.functional as F
+
+def train(bad):
+    torch.manual_seed({seed})
+    widths = {widths}
+    layers = nn.ModuleList([nn.Linear(a, b) for a, b in zip(widths, widths[1:])])
+    norm, head = nn.LayerNorm(widths[-1]), nn.Linear(widths[-1], 4)
+    model = nn.ModuleDict({{"layers": layers, "norm": norm, "head": head}})
+    optimizer = torch.optim.{optimizer}(model.parameters(), lr=0.01)
+    data, labels = torch.randn(24, widths[0]), torch.randint(0, 4, (24,))
+    if bad and "{where}" == "data":
+        data[{row} + 16] = float("nan")
+    for step in range(3):
+        x, y = data[step * 8 : step * 8 + 8], labels[step * 8 : step * 8 + 8]
+        now = bad and step == 2
+        optimizer.zero_grad()
+        for layer in layers:
+            x = {act}(layer(x))
+        x = norm(x)
+        x = x * (1e20 if now and "{where}" == "scale" else 0.5)
+        p = head(x).softmax(-1)
+        if now and "{where}" == "mask":
+            p = p * 0.0
+        loss = F.nll_loss(torch.log(p), y)
+        loss = loss / (0.0 if now and "{where}" == "mean" else 8.0)
+        loss.backward()
+        optimizer.step()
+        print(float(loss.detach()))
+
+train({bad})
+"""
+TRACED = {  # kind, operator, argument with both values
+    "mask": ("operators", "aten::mul", None),
+    "scale": ("argument", "aten::mul", ("other", 0.5, 1e20)),
+    "mean": ("argument", "aten::div", ("other", 8.0, 0.0)),
+    "data": ("input", "aten::addmm", None),
+}
+
+
+def steps(where, seed, bad):
+    draw = random.Random(seed)
+    words = {"widths": [draw.choice([5, 8, 12]) for _ in range(draw.randrange(2, 5))], "row": draw.randrange(8),
+             "act": draw.choice(["torch.tanh", "torch.relu", "F.gelu"]), "optimizer": draw.choice(["SGD", "AdamW"])}
+    return STEPS.format(seed=seed, where=where, bad=bad, **words)
+
+
+def wrong_of_traces(where, found):
+    """Why that outcome is not the truth of that pair; empty where it is."""
+    kind, op, argument = TRACED[where]
+    there = found["divergence"]
+    if there is None or there["kind"] != kind:
+        return f"{found['verdict']}, {there and there['kind']}"
+    at = there["at"].get("b") or there["at"]["a"]
+    if at["op"] != op:
+        return f"at {at['op']}"
+    told = [(a["arg"], float(a["a"]), float(a["b"])) for a in there.get("arguments", []) if a["a"] and a["b"]]
+    if argument and argument not in told:
+        return f"arguments {there.get('arguments')}"
+    return "" if kind != "input" or there["source"] == "data" else f"the input {there['input']}"

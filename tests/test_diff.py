@@ -147,11 +147,19 @@ def test_what_the_recordings_say_of_themselves(capsules, tmp_path):
     about = json.loads((copy / "capsule.json").read_text())
     about.update(torch="2.99.0", command=["train.py", "--lr", "1"], git={"commit": "abc", "branch": None},
                  environment={"OMP_NUM_THREADS": "9"}, platform=["not", 3, "text"])
+    first = json.loads((copy / "capsule.json").read_text())
+    for document, lr, scale in ((first, 1e-3, 1024.0), (about, 2e-3, 512.0)):
+        document["start"] = {"optimizers": [{"class": "AdamW", "groups": [{"lr": lr, "eps": 1e-8}], "state": {"w": "x"}}],
+                             "scaler": {"scale": scale}, "schedulers": [{"class": "StepLR", "last_epoch": 3}]}
+    shutil.copytree(copy, tmp_path / "first")
+    (tmp_path / "first" / "capsule.json").write_text(json.dumps(first))
     (copy / "capsule.json").write_text(json.dumps(about))
-    code, found = compare(capsules[0], copy)
+    code, found = compare(tmp_path / "first", copy)
     assert code == 0 and found["verdict"] == "same"
     told = {d["key"]: (d["a"], d["b"]) for d in found["about"]}
     assert told["torch"] == (torch.__version__, "2.99.0") and told["command"] == ("", "train.py --lr 1")
+    assert told["optimizers[0].groups[0].lr"] == ("0.001", "0.002") and told["scaler.scale"] == ("1024.0", "512.0")
+    assert not any("eps" in key or "schedulers" in key for key in told)
     assert told["git"] == ("", "commit abc") and told["OMP_NUM_THREADS"] == ("", "9")
 
 
@@ -205,6 +213,79 @@ def test_two_traces(tmp_path):
     assert [c["op"] for c in found["divergence"]["only_b"]] == ["aten::sigmoid"]
 
 
+@pytest.fixture(scope="module")
+def healthy_and_bad(tmp_path_factory):
+    """Called with a place and a seed: the two reports, and their documents."""
+    made = {}
+
+    def make(where, seed):
+        if (where, seed) not in made:
+            folder = tmp_path_factory.mktemp(f"{where}-{seed}")
+            for name, bad in (("healthy", False), ("bad", True)):
+                (folder / name).mkdir()
+                result = helpers.run(folder / name, diff_pairs.steps(where, seed, bad), "--level", "trace")
+                assert bool(result.report["alarms"]) == bad, result.told()
+                (folder / f"{name}.json").write_text(json.dumps(result.report))
+            made[where, seed] = folder / "healthy.json", folder / "bad.json"
+        return made[where, seed]
+
+    return make
+
+
+@pytest.mark.parametrize("where", diff_pairs.TRACED)
+def test_a_healthy_trace_against_a_bad_one(where, healthy_and_bad):
+    a, b = healthy_and_bad(where, 40 + list(diff_pairs.TRACED).index(where))
+    code, found = compare(a, b)
+    assert code == 1 and diff_pairs.wrong_of_traces(where, found) == "", _native.render_comparison(json.dumps(found), False, 100, False)
+    assert compare(b, a)[1]["divergence"]["kind"] == diff_pairs.TRACED[where][0]
+    assert found["alignment"]["pairs"] > 20 and (compare(a, a)[0], compare(a, a)[1]["verdict"]) == (0, "same")
+
+
+def test_the_trace_of_a_healthy_run_is_its_last_whole_step(healthy_and_bad):
+    a, _ = healthy_and_bad("mean", 42)
+    ops = json.loads(a.read_text())["trace"]["ops"]
+    assert {"forward", "backward", "optimizer"} <= {op["phase"] for op in ops}
+    assert sum(op["op"] == "aten::nll_loss_forward" for op in ops) == 1
+    names = {t["text"] for op in ops for t in op["inputs"] if "text" in t}
+    assert {"layers.0.weight", "head.bias"} <= names
+
+
+def test_nothing_and_too_little_to_compare_are_no_verdict_of_sameness(healthy_and_bad, tmp_path):
+    a, b = healthy_and_bad("mean", 42)
+    report = json.loads(a.read_text())
+    ops = report["trace"]["ops"]
+
+    def kept(name, some):
+        (tmp_path / name).write_text(json.dumps({**report, "trace": {"ops": some}}))
+        return str(tmp_path / name)
+
+    for some in ([], [op for op in ops if op["op"] in ("aten::item", "aten::_local_scalar_dense")]):
+        told = helpers.finitude(tmp_path, "diff", kept("none.json", some), str(b))
+        assert told.code == 4 and "nothing to compare" in told.err and told.out == "", told.told()
+    # A beginning of a step: what both have is the same, and B alone comes to gradients.
+    forward = kept("forward.json", [op for op in ops if op["phase"] == "forward"])
+    code, found = compare(forward, a)
+    assert code == 1 and found["verdict"] == "incomplete" and found["unanswered"]["b"] > 0 and found["unanswered"]["a"] == 0
+    text = _native.render_comparison(json.dumps(found), False, 100, False)
+    assert text.startswith("finitude:   not known: gradients or NaN") and "no difference" not in text
+
+
+def test_two_optimizers_come_to_other_weights(tmp_path):
+    """What a step leaves in parameters is compared where traces know it, by whichever operators it was computed."""
+    reports = []
+    for name, text in (("sgd", "SGD(model.parameters(), lr=0.01)"), ("adam", "AdamW(model.parameters(), lr=0.01)"),
+                       ("loop", "AdamW(model.parameters(), lr=0.01, foreach=False)"), ("foreach", "AdamW(model.parameters(), lr=0.01, foreach=True)")):
+        (tmp_path / name).mkdir()
+        text = script().replace("SGD(model.parameters(), lr=0.0)", text).replace("range(3)", "range(1)")
+        reports.append(tmp_path / f"{name}.json")
+        reports[-1].write_text(json.dumps(helpers.run(tmp_path / name, text, "--level", "trace").report))
+    code, found = compare(*reports[:2])
+    assert code == 1 and found["verdict"] == "divergence" and found["divergence"]["kind"] == "operators", found["divergence"]
+    code, found = compare(*reports[2:])
+    assert code == 0 and found["verdict"] in ("same", "noise"), found["divergence"]
+    assert found["results"]["compared"] >= 6
+
+
 def test_the_capsules_of_two_runs(tmp_path):
     """Both end in a division by zero; they part where the argument differs, and the line is told."""
     folders = []
@@ -218,6 +299,10 @@ def test_the_capsules_of_two_runs(tmp_path):
     assert code == 1 and there["kind"] == "argument" and there["at"]["a"]["op"] == "aten::native_layer_norm", found["divergence"]
     line = FAILING.strip().splitlines().index("    h = F.layer_norm(h, (8,), eps=EPS)") + 1
     assert (there["at"]["a"]["line"], there["at"]["b"]["line"]) == (line, line)
+    # NaN is equal to nothing, and not counted as the same.
+    assert found["results"]["same"] == 1 and found["results"]["nan_in_both"] > 0 and found["alignment"]["same_nan"] > 0
+    text = _native.render_comparison(json.dumps(found), False, 200, False)
+    assert "1 of 7 have the same bits, 5 of 7" in text and "hold NaN on both sides" in text, text
     assert found["both_non_finite"]["a"]["op"] == "aten::div" or found["both_non_finite"]["a"]["op"] == "aten::div_"
     code, found = compare(folders[0], folders[0])
     assert (code, found["verdict"]) == (0, "same")

@@ -1,5 +1,6 @@
 #include "bindings/after_step_torch.h"
 
+#include "bindings/last_step_torch.h"
 #include "bindings/meter.h"
 #include "bindings/window_torch.h"
 #include "bindings/written_torch.h"
@@ -27,7 +28,14 @@ PyObject* check_after_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (entry == nullptr) Py_RETURN_NONE;
   const bool bad = entry->looks_after && wrote_non_finite(*entry);
   PyObject* r = bad ? call_cold("on_written", args[0]) : Py_NewRef(Py_None);
-  if (!bad && entry->clears_trace) observe::Tracer::get().clear();
+  if (!bad && entry->clears_trace) {
+    // Once for each optimizer: what its first step has made is there to be named.
+    if (keeps_last_step() && entry->step == 1 && r != nullptr) {
+      Py_DECREF(r);
+      r = call_cold("on_kept", args[0]);
+    }
+    end_traced_window();
+  }
   entry->clears_trace = false;
   finish_commit(*entry);
   if (r == nullptr) return nullptr;

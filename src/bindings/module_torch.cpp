@@ -16,6 +16,7 @@
 #include "bindings/device_python.h"
 #include "bindings/instances_python.h"
 #include "bindings/jump_torch.h"
+#include "bindings/last_step_torch.h"
 #include "bindings/live_torch.h"
 #include "bindings/loader_torch.h"
 #include "bindings/own_rules_python.h"
@@ -303,6 +304,7 @@ PYBIND11_MODULE(_native, m) {
   define_compare(m);
   define_inject(m);
   define_instances(m);
+  define_last_step(m);
   define_own_rules(m);
   m.def("enter_closure", [] { ++live().closure_depth; });
   m.def("leave_closure", [] { --live().closure_depth; });

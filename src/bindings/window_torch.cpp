@@ -12,6 +12,7 @@
 #include "bindings/after_step_torch.h"
 #include "bindings/checked_torch.h"
 #include "bindings/jump_torch.h"
+#include "bindings/last_step_torch.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/shared_torch.h"
@@ -290,10 +291,10 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   const bool undoable = may_hook && !second_run_under_way() && prepare_undo(entry);
   entry.looks_after = entry.risky || odd || armed || undoable;
   if (may_hook && entry.in_torch && (entry.looks_after || taped)) arm_post_hook(entry);
-  // A healthy window's trace is not kept; its end is where what the step wrote has been looked at, if anyone does.
+  // A healthy window ends where what the step wrote has been looked at, if anyone does.
   const bool clears = l.trace_level && tracer.on() && !second_run_under_way();
   entry.clears_trace = clears && entry.looks_after && entry.armed_post;
-  if (clears && !entry.clears_trace) tracer.clear();
+  if (clears && !entry.clears_trace) end_traced_window();
   close_window(entry);
   if (taped) tape_step_begins(entry, may_hook && (!entry.in_torch || entry.armed_post));
   entry.snapshot_pending = undoable;

@@ -8,7 +8,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxText = 400;
+constexpr std::size_t kMaxText = 400, kMaxLeaves = 4096;
+constexpr int kDeepest = 8;
 
 struct Known {
   const char *group, *key;
@@ -65,6 +66,38 @@ void add_maps(const char* group, const std::map<std::string, std::string>& a, co
   }
 }
 
+// Numbers, texts and flags within, by their way there: "optimizers[0].groups[0].lr".
+void leaves(const json& from, const std::string& way, std::map<std::string, std::string>* out, int depth = 0) {
+  if (depth > kDeepest || out->size() >= kMaxLeaves || from.is_null()) return;
+  if (from.is_object()) {
+    for (const auto& [key, value] : from.items()) leaves(value, way.empty() ? key : way + "." + key, out, depth + 1);
+  } else if (from.is_array()) {
+    for (std::size_t i = 0; i < from.size(); ++i) leaves(from[i], way + "[" + std::to_string(i) + "]", out, depth + 1);
+  } else {
+    (*out)[way.substr(0, kMaxText)] = as_text(from);
+  }
+}
+
+// What drives the update: classes and settings of the optimizers, as the step began. Their state is compared where it is read.
+std::map<std::string, std::string> update_of(const json& about) {
+  std::map<std::string, std::string> out;
+  if (!about.is_object() || !about.contains("start") || !about["start"].is_object()) return out;
+  const json& start = about["start"];
+  if (start.contains("optimizers") && start["optimizers"].is_array()) {
+    for (std::size_t i = 0; i < start["optimizers"].size(); ++i) {
+      const json& optimizer = start["optimizers"][i];
+      for (const char* key : {"class", "groups"}) {
+        if (optimizer.is_object() && optimizer.contains(key))
+          leaves(optimizer[key], "optimizers[" + std::to_string(i) + "]." + key, &out);
+      }
+    }
+  }
+  for (const char* key : {"scaler", "schedulers"}) {
+    if (start.contains(key)) leaves(start[key], key, &out);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<AboutDifference> about_differences(const json& a, const Settings& settings_a, const json& b,
@@ -79,6 +112,7 @@ std::vector<AboutDifference> about_differences(const json& a, const Settings& se
     if (x != y) out.push_back({known.group, known.key, x, y});
   }
   for (const char* name : {"flags", "seeds", "environment"}) add_maps(name, part(a, name), part(b, name), &out);
+  if (const auto of_a = update_of(a), of_b = update_of(b); !of_a.empty() && !of_b.empty()) add_maps("update", of_a, of_b, &out);
   return out;
 }
 

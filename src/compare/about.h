@@ -9,7 +9,7 @@
 namespace finitude::compare {
 
 struct AboutDifference {
-  std::string group;  // "settings", "versions", "machine", "program", "step", "flags", "seeds", "environment"
+  std::string group;  // "settings", "versions", "machine", "program", "step", "flags", "seeds", "environment", "update"
   std::string key, a, b;  // texts; empty: not there
 };
 

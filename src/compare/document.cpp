@@ -127,7 +127,7 @@ json root(const Sides& s, const Root& r) {
 }
 
 // Stretches of calls that one side has alone, and whether anything came of them.
-json stretches(const Sides& s, const Judgement& j) {
+json stretches(const Sides& s, const Judgement& j, const Unanswered& u) {
   json out = json::array();
   for (std::size_t r = 0; r < s.rows.size();) {
     if (s.rows[r].a != kGap && s.rows[r].b != kGap) {
@@ -137,7 +137,9 @@ json stretches(const Sides& s, const Judgement& j) {
     json only_a = json::array(), only_b = json::array();
     std::size_t in_a = 0, in_b = 0;
     Level effect = Level::kSame;
+    bool open = false;
     for (; r < s.rows.size() && (s.rows[r].a == kGap || s.rows[r].b == kGap); ++r) {
+      open |= std::binary_search(u.rows.begin(), u.rows.end(), r);
       for (const Root& root : j.roots) {
         if (std::find(root.others.begin(), root.others.end(), r) != root.others.end())
           effect = std::max(effect, root.level);
@@ -146,7 +148,8 @@ json stretches(const Sides& s, const Judgement& j) {
       if (s.rows[r].b != kGap && ++in_b <= kMaxCalls) only_b.push_back(call(s.b, s.rows[r].b));
     }
     if (out.size() < kMaxListed)
-      out.push_back({{"calls_a", in_a}, {"calls_b", in_b}, {"only_a", only_a}, {"only_b", only_b}, {"effect", word(effect)}});
+      out.push_back({{"calls_a", in_a}, {"calls_b", in_b}, {"only_a", only_a}, {"only_b", only_b},
+                     {"effect", word(open && effect != Level::kDiffers ? Level::kUnknown : effect)}});
   }
   return out;
 }
@@ -176,24 +179,24 @@ json inputs(const Sides& s) {
 
 json results(const Sides& s) {
   json out = json::array();
-  std::size_t compared = 0, same = 0;
+  std::size_t compared = 0, same = 0, nan = 0;
   const std::vector<std::uint32_t> others = same_results(s.a, s.b);
   for (std::size_t i = 0; i < others.size(); ++i) {
     if (others[i] == kNone) continue;
     ++compared;
     const Distance& d = s.results[i];
     if (d.known && (d.same_bits || d.differing == d.nan_in_both)) {
-      ++same;
+      ++(d.nan_in_both != 0 ? nan : same);
     } else if (out.size() < kMaxListed) {
       out.push_back({{"kind", s.a.results[i].kind}, {"name", s.a.results[i].name}, {"distance", distance(d)}});
     }
   }
-  return {{"compared", compared}, {"same", same}, {"differing", out}};
+  return {{"compared", compared}, {"same", same}, {"nan_in_both", nan}, {"differing", out}};
 }
 
 }  // namespace
 
-json document(const Sides& s, const Judgement& j) {
+json document(const Sides& s, const Judgement& j, const Unanswered& u) {
   std::size_t pairs = 0, only_a = 0, only_b = 0;
   for (const Row& r : s.rows) {
     pairs += r.a != kGap && r.b != kGap;
@@ -202,7 +205,7 @@ json document(const Sides& s, const Judgement& j) {
   }
   const Root *first = j.first(), *noise = j.first_noise();
   json out = {{"kind", "finitude diff"}, {"schema", 1}, {"a", s.name_a}, {"b", s.name_b}};
-  out["verdict"] = first != nullptr ? "divergence" : noise != nullptr ? "noise" : "same";
+  out["verdict"] = first != nullptr ? "divergence" : u.any() ? "incomplete" : noise != nullptr ? "noise" : "same";
   out["divergence"] = first != nullptr ? root(s, *first) : json();
   out["noise"] = noise != nullptr ? root(s, *noise) : json();
   if (noise != nullptr && j.noise_growth > 0) {
@@ -214,8 +217,10 @@ json document(const Sides& s, const Judgement& j) {
     if (&r != first && r.level == Level::kDiffers && out["further"].size() < kMaxCalls) out["further"].push_back(root(s, r));
   }
   out["alignment"] = {{"calls_a", s.a.calls.size()}, {"calls_b", s.b.calls.size()}, {"pairs", pairs}, {"only_a", only_a},
-                      {"only_b", only_b}, {"same", j.same}, {"noise", j.noise}, {"differ", j.differ}, {"unknown", j.unknown}};
-  out["unaligned"] = stretches(s, j);
+                      {"only_b", only_b}, {"same", j.same}, {"noise", j.noise}, {"differ", j.differ}, {"unknown", j.unknown},
+                      {"same_nan", j.same_nan}};
+  out["unanswered"] = {{"a", u.in_a}, {"b", u.in_b}, {"few", u.few}, {"first", u.rows.empty() ? json() : row(s, u.rows.front())}};
+  out["unaligned"] = stretches(s, j, u);
   out["arguments"] = json::array();
   for (const std::size_t r : j.arguments) {
     if (out["arguments"].size() >= kMaxListed) break;

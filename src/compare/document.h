@@ -7,6 +7,7 @@
 
 #include "compare/about.h"
 #include "compare/judge.h"
+#include "compare/unanswered.h"
 
 namespace finitude::compare {
 
@@ -22,6 +23,6 @@ struct Sides {
   bool by_statistics = false;  // no values were there to compare
 };
 
-nlohmann::json document(const Sides& sides, const Judgement& judgement);
+nlohmann::json document(const Sides& sides, const Judgement& judgement, const Unanswered& unanswered);
 
 }  // namespace finitude::compare

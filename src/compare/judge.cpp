@@ -55,7 +55,7 @@ class Judge {
     Level out = Level::kUnknown;
     Distance worst;
     double bound = 0;
-    bool dtype = false, both_nan = false;
+    bool dtype = false, both_nan = false, holds_nan = false;
   };
 
   CameTo came_to(std::size_t r) const {
@@ -70,6 +70,7 @@ class Judge {
       const Distance& d = pair.outputs[k];
       to.dtype |= ta.element.dtype != tb.element.dtype;
       to.both_nan |= ta.health.non_finite() != 0 && tb.health.non_finite() != 0;
+      to.holds_nan |= d.nan_in_both != 0;
       const double explained = noise.bound(d.scale);
       const Level l = ta.shape == tb.shape ? level(d, explained) : Level::kDiffers;
       if (l < to.out || (l == to.out && !(d.broken() && !to.worst.broken()) && d.relative() <= to.worst.relative())) continue;
@@ -83,8 +84,9 @@ class Judge {
   void look(std::size_t r) {
     const Call &ca = a(r), &cb = b(r);
     if (ca.fresh && cb.fresh) return;
-    const auto& [out, worst, bound, dtype, both_nan] = came_to_[r];
+    const auto& [out, worst, bound, dtype, both_nan, holds_nan] = came_to_[r];
     count(r, out, dtype);
+    out_.same_nan += holds_nan && out == Level::kSame;
     if (both_nan && out_.both_nan == kNowhere && clean(ca) && clean(cb)) out_.both_nan = r;
     auto arguments = other_arguments(ca, cb);
     if (!arguments.empty()) out_.arguments.push_back(r);
@@ -255,9 +257,10 @@ class Judge {
     while (!left.empty()) {
       const std::uint32_t at = left.back();
       left.pop_back();
-      // What nobody reads may be a result, unless the recording says what those are.
-      if (readers[at].empty() && (run.results.empty() || run.calls[at].outputs.empty())) return false;
+      bool is_read = false;
       for (const std::uint32_t reader : readers[at]) {
+        if (reader < run.calls.size() && takes_form(run.calls[reader])) continue;
+        is_read = true;
         if (reader >= run.calls.size()) {
           if (!result_agrees(reader - run.calls.size(), of_a)) return false;
           continue;
@@ -268,6 +271,8 @@ class Judge {
         if (seen.size() > kMaxWalk) return false;
         left.push_back(reader);
       }
+      // What nobody reads may be a result, unless the recording says what those are.
+      if (!is_read && (!run.says_results() || run.calls[at].outputs.empty())) return false;
     }
     return true;
   }

@@ -65,6 +65,7 @@ struct Judgement {
   double noise_growth = 0;
   std::size_t noise_row = 0;
   std::size_t same = 0, noise = 0, differ = 0, unknown = 0;  // rows with both sides, by their outputs
+  std::size_t same_nan = 0;         // of `same` those that hold NaN on both sides, which is equal to nothing
   std::vector<std::size_t> other_dtype;                      // rows whose outputs have another dtype
   std::size_t both_nan = kNowhere;  // first row in which both make NaN or Inf
   std::size_t one_nan = kNowhere;   // first row in which one does

@@ -1,6 +1,7 @@
 #include "compare/run.h"
 
 #include <map>
+#include <string_view>
 #include <unordered_map>
 
 namespace finitude::compare {
@@ -47,11 +48,16 @@ void connect(Run& run) {
     }
   }
   for (Result& result : run.results) find_source(run, writes, result.value);
-  if (!known || !run.results.empty()) return;
-  // Without results what nobody reads may be one.
+  if (!known || run.says_results()) return;
+  // What nobody reads may be a result.
   for (Call& call : run.calls) {
     for (Tensor& output : call.outputs) output.used = true;
   }
+}
+
+bool takes_form(const Call& call) noexcept {
+  const std::string_view op = call.op;
+  return op.ends_with("_like") || op.starts_with("aten::new_");
 }
 
 std::vector<std::vector<std::uint32_t>> readers_of(const Run& run) {

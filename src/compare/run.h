@@ -49,6 +49,7 @@ struct Call {
   int line = 0;
   bool of_backward = false;  // the line is that of the forward call
   bool fresh = false;        // gives memory that nobody wrote
+  bool of_gradient = false;  // traces: called in the backward
   bool random = false;       // draws from a generator, which stood at `random_state`
   std::uint64_t random_state = 0;
 };
@@ -62,12 +63,18 @@ struct Result {
 struct Run {
   std::vector<Call> calls;
   std::vector<Result> results;
+  bool results_are_all = true;     // there are none that the recording does not name: a trace knows no loss and no gradient as such
   std::vector<std::string> notes;  // what is not in it
+
+  bool says_results() const noexcept { return results_are_all && !results.empty(); }
 };
 
 // Finds out which call wrote what each call reads, and which outputs nobody reads, from storages and bytes.
 // Where no storage is known nothing is said. Linear but for tensors that are written in many parts.
 void connect(Run& run);
+
+// Takes the form of what it reads, and no value of it: ones_like, by which a backward begins at the loss.
+bool takes_form(const Call& call) noexcept;
 
 // For each call those that read what it wrote; results count on from the number of calls.
 std::vector<std::vector<std::uint32_t>> readers_of(const Run& run);

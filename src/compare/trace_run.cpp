@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -54,6 +56,12 @@ Tensor tensor(const json& from) {
   return t;
 }
 
+std::string number_text(double value) {
+  char written[40];
+  std::snprintf(written, sizeof written, "%.9g", value);
+  return written;
+}
+
 Call call(const json& op) {
   Call out;
   out.op = text(part(op, "op"));
@@ -62,7 +70,15 @@ Call call(const json& op) {
   out.module = text(part(op, "module"));
   out.fresh = part(op, "allocates") == true;
   out.random = part(op, "random") == true;
-  for (const json& t : part(op, "inputs")) out.inputs.push_back(tensor(t));
+  out.of_gradient = text(part(op, "phase")) == "backward";
+  for (const json& t : part(op, "inputs")) {
+    // A number that the program wrote down is an argument, as it is on tapes.
+    if (const double value = real(part(t, "max")); part(t, "constant") == true && count(part(t, "nan")) + count(part(t, "inf")) == 0) {
+      out.scalars.push_back({text(part(t, "arg")), number_text(value)});
+    } else {
+      out.inputs.push_back(tensor(t));
+    }
+  }
   for (const json& t : part(op, "outputs")) out.outputs.push_back(tensor(t));
   for (Tensor& t : out.outputs) t.name.clear();
   for (const json& s : part(op, "scalars")) out.scalars.push_back({text(part(s, "arg")), text(part(s, "text"))});
@@ -93,6 +109,25 @@ bool hands_on(const json& ops, std::size_t at, std::size_t end) {
   return any && left.empty() && unwritten.empty();
 }
 
+// What the step leaves in memory that has a name: parameters, statistics, optimizer state.
+std::vector<Result> left_behind(const Run& run) {
+  std::map<std::uint32_t, std::string> names;
+  for (const Call& call : run.calls) {
+    for (const Tensor& t : call.inputs) {
+      if (!t.name.empty() && t.storage != kNone) names[t.storage] = t.name;
+    }
+  }
+  std::map<std::uint32_t, const Tensor*> written;
+  for (const Call& call : run.calls) {
+    for (const Tensor& t : call.outputs) {
+      if (names.contains(t.storage)) written[t.storage] = &t;
+    }
+  }
+  std::vector<Result> results;
+  for (const auto& [storage, tensor] : written) results.push_back({"memory", names[storage], *tensor});
+  return results;
+}
+
 }  // namespace
 
 Run run_of_trace(const json& report) {
@@ -114,6 +149,8 @@ Run run_of_trace(const json& report) {
     run.calls.push_back(call(ops[i]));
     i = ends[i];
   }
+  run.results_are_all = false;
+  run.results = left_behind(run);
   connect(run);
   return run;
 }

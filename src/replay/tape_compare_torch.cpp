@@ -16,11 +16,12 @@ at::Tensor in_double(const at::Tensor& t) {
   return dense.to(dense.is_complex() ? at::kComplexDouble : at::kDouble);
 }
 
-// Largest difference of elements that are finite in both, and largest magnitude of these.
+// Largest difference of elements that are finite in both, and largest magnitude of these; that is below 0 where there are none.
 std::pair<double, double> difference(const at::Tensor& a, const at::Tensor& b) {
-  if (!a.defined() || !b.defined() || a.sizes() != b.sizes() || a.numel() == 0) return {0, 0};
+  if (!a.defined() || !b.defined() || a.sizes() != b.sizes() || a.numel() == 0) return {0, -1};
   const at::Tensor x = in_double(a), y = in_double(b);
   const at::Tensor both = at::isfinite(x).logical_and(at::isfinite(y));
+  if (!both.any().item<bool>()) return {0, -1};
   const at::Tensor apart = at::where(both, x.sub(y).abs(), 0.0), size = at::where(both, x.abs(), 0.0);
   return {apart.max().item<double>(), size.max().item<double>()};
 }
@@ -48,6 +49,7 @@ Told compare_dtypes(const std::string& dtype, const std::vector<NamedTensor>& us
     const bool then = !health_of(usual[i].tensor).ok(), now = !health_of(changed[i].tensor).ok();
     if (then || now) (then && now ? both : then ? only_then : only_now).push_back(usual[i].name);
     const auto [apart, size] = difference(usual[i].tensor, changed[i].tensor);
+    if (size < 0) continue;
     const double relative = size > 0 ? apart / size : 0;
     if (where.empty() || relative > worst_relative) {
       worst_relative = relative;
@@ -66,10 +68,14 @@ Told compare_dtypes(const std::string& dtype, const std::vector<NamedTensor>& us
   const bool same = only_then.empty() && only_now.empty();
   char line[200];
   std::snprintf(line, sizeof line,
-                ": %zu of %zu results are non-finite; largest difference %.3g (%.3g of the largest value) in ",
-                both.size() + only_now.size(), changed.size(), worst, worst_relative);
-  told.text += dtype + (same ? ", the same results are non-finite" : ", other results are non-finite") + line +
-               (where.empty() ? "none" : where) + "\n";
+                ": %zu of %zu results are non-finite; ", both.size() + only_now.size(), changed.size());
+  told.text += dtype + (same ? ", the same results are non-finite" : ", other results are non-finite") + line;
+  if (where.empty()) {  // NaN on both sides is equal to nothing, and no difference either
+    told.text += "no number is finite on both sides, so that none can be compared\n";
+  } else {
+    std::snprintf(line, sizeof line, "largest difference %.3g (%.3g of the largest value) in ", worst, worst_relative);
+    told.text += line + where + "\n";
+  }
   told.code = same ? 0 : 1;
   return told;
 }

@@ -124,10 +124,15 @@ ComparedFiles compare_files(const std::string& path_a, const std::string& path_b
     compare_runs(a, b, players != nullptr ? *players : Players(), &both);
     const compare::Judgement judgement = compare::judge(both.a, both.b, both.rows, both.pairs, both.results);
     const auto about = compare::about_differences(a.about, a.tape.settings, b.about, b.tape.settings);
-    return {judgement.first() != nullptr ? kParted : kSame, "",
+    if (compare::nothing_compared(judgement, both.results)) {
+      throw Failed{kCannotHere, "there is nothing to compare: no call of " + path_a + " (" + std::to_string(both.a.calls.size()) + " calls) stands for one of " +
+                                    path_b + " (" + std::to_string(both.b.calls.size()) + ")"};
+    }
+    const compare::Unanswered unanswered = compare::unanswered(both.a, both.b, both.rows);
+    return {judgement.first() != nullptr || unanswered.any() ? kParted : kSame, "",
             compare::document({both.a, both.b, both.rows, both.pairs, both.results, about, path_a, path_b,
                                both.reproduced_a, both.reproduced_b, both.values_left_out, a.trace || b.trace},
-                              judgement)};
+                              judgement, unanswered)};
   } catch (const Failed& failed) {
     return {failed.code, failed.why, {}};
   }

@@ -107,9 +107,21 @@ class Comparison {
                                 : "no difference: every call that both have came to the same bits"}}, Tone::kGood);
     } else if (verdict == "noise") {
       line("finitude:", {{"no divergence: what differs is rounding noise"}}, Tone::kGood);
+    } else if (verdict == "incomplete") {
+      incomplete();
     } else {
       line("finitude:", {{sentence(at(doc_, "divergence")), Tone::kStrong}}, Tone::kBad);
     }
+  }
+
+  // What could be compared does not part, and it is not all that the two come to.
+  void incomplete() {
+    const Json& u = at(doc_, "unanswered");
+    const auto a = count(u, "a"), b = count(u, "b");
+    line("finitude:", {{a + b == 0 ? "not known: too few calls of one stand for calls of the other"
+                                   : "not known: gradients or NaN come of calls that the other side does not have", Tone::kStrong}}, Tone::kBad);
+    if (const Json& first = at(u, "first"); first.is_object())
+      line("first", {{where(first), Tone::kBad}, {grouped(a) + " such calls of A, " + grouped(b) + " of B: nothing stands against what they make"}});
   }
 
   static std::string sentence(const Json& d) {
@@ -166,7 +178,10 @@ class Comparison {
   void results() {
     const Json& r = at(doc_, "results");
     if (count(r, "compared") == 0) return;
-    line("results", {{grouped(count(r, "same")) + " of " + grouped(count(r, "compared")) + " have the same bits"}});
+    const std::string of = " of " + grouped(count(r, "compared"));
+    const auto nan = count(r, "nan_in_both");
+    line("results", {{grouped(count(r, "same")) + of + " have the same bits" +
+                      (nan == 0 ? "" : ", " + grouped(nan) + of + " hold NaN on both sides, which is equal to nothing")}});
     const Json& all = list(r, "differing");
     for (std::size_t i = 0; i < std::min(all.size(), kShown); ++i)
       line("", {{text(all[i], "kind") + " " + text(all[i], "name")}, {apart(at(all[i], "distance")), Tone::kDim}});
@@ -180,7 +195,7 @@ class Comparison {
       std::vector<Piece> pieces;
       if (!list(all[i], "only_a").empty()) pieces.push_back({"only in A: " + calls(list(all[i], "only_a"))});
       if (!list(all[i], "only_b").empty()) pieces.push_back({"only in B: " + calls(list(all[i], "only_b"))});
-      pieces.push_back({effect == "same" ? "changes no value" : effect == "noise" ? "changes rounding only" : "changes values", Tone::kDim});
+      pieces.push_back({effect == "same" ? "changes no value" : effect == "noise" ? "changes rounding only" : effect == "unknown" ? "makes what nothing stands against" : "changes values", Tone::kDim});
       line(i == 0 ? "one side" : "", pieces);
     }
     if (all.size() > kShown) line("", {{"and " + std::to_string(all.size() - kShown) + " more places", Tone::kDim}});
@@ -231,7 +246,8 @@ class Comparison {
 
   void alignment() {
     const Json& a = at(doc_, "alignment");
-    line("compared", {{grouped(count(a, "pairs")) + " calls of both (" + grouped(count(a, "same")) + " with the same bits, " +
+    line("compared", {{grouped(count(a, "pairs")) + " calls of both (" + grouped(count(a, "same") - std::min(count(a, "same_nan"), count(a, "same"))) + " with the same bits, " +
+                       (count(a, "same_nan") == 0 ? "" : grouped(count(a, "same_nan")) + " with NaN on both sides, ") +
                        grouped(count(a, "noise")) + " within rounding, " + grouped(count(a, "differ")) + " beyond), " +
                        grouped(count(a, "only_a")) + " of A alone, " + grouped(count(a, "only_b")) + " of B alone", Tone::kDim}}, Tone::kDim);
     if (const auto n = count(doc_, "values_left_out"))

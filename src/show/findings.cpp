@@ -263,6 +263,8 @@ json op_table(const record::Trace& trace, std::size_t max_ops) {
       row["inputs"].push_back(traced(use));
       if (use.storage < trace.storages.size() && !trace.storages[use.storage].name.empty())
         row["inputs"].back()["text"] = trace.storages[use.storage].name;
+      if (use.storage < trace.storages.size() && use.health.numel == 1 && trace.storages[use.storage].origin == record::Origin::kConstant)
+        row["inputs"].back()["constant"] = true;
       in = std::max(in, use.health.absmax);
     }
     for (const auto& use : op.outputs) {

@@ -47,7 +47,7 @@ const Shape kStatistics{{{"arg", kTextOrNull}, {"shape", kArray, true, {}, nullp
     {"dtype", kText, true}, {"min", kReal}, {"max", kReal}, {"absmax", kReal}, {"mean", kReal},
     {"nan", kCount, true}, {"inf", kCount, true}, {"pos_inf", kCount}, {"neg_inf", kCount}, {"zero", kCount},
     {"numel", kCount, true}, {"rows", kArray, false, {}, nullptr, kCount}, {"text", kTextOrNull},
-    {"sum_sq", kReal}, {"storage", kCount}, {"begin", kCount}, {"end", kCount}}};
+    {"sum_sq", kReal}, {"constant", kBool}, {"storage", kCount}, {"begin", kCount}, {"end", kCount}}};
 const Shape kPlace{{{"op", kTextOrNull, true}, {"file", kTextOrNull}, {"line", kCountOrNull},
     {"source", kTextOrNull}, {"module", kTextOrNull}, {"text", kTextOrNull}, {"inputs", kArray, false,
     {}, &kStatistics}}};

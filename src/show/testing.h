@@ -17,7 +17,7 @@ inline nlohmann::json compared(const nlohmann::json& a, const nlohmann::json& b)
   compare::fill_in(of_a, of_b, rows, pairs, results);
   const auto about = compare::about_differences(a, {}, b, {});
   return compare::document({of_a, of_b, rows, pairs, results, about, "a.json", "b.json", true, true, 0},
-                           compare::judge(of_a, of_b, rows, pairs, results));
+                           compare::judge(of_a, of_b, rows, pairs, results), compare::unanswered(of_a, of_b, rows));
 }
 
 }  // namespace finitude::show

@@ -181,9 +181,3 @@ def as_loaded_state(alarm):
                 instead = {"parameter": "another initial value", "state": "load the weights alone and let the optimizer begin anew"}
                 text = f"an earlier checkpoint, or {instead.get(alarm['sink']['kind'], 'reset the statistics')}"
                 alarm["fix"] = {"text": text, "verified": False, "file": birth.get("file", ""), "line": birth.get("line", 0)}
-
-
-def last_ops():
-    found = json.loads(_native.analyse("{}", MAX_OPS, False))
-    _native.trace_clear()
-    return found.get("ops", [])

@@ -9,7 +9,7 @@ from ..base import HOME
 from ..base.plain_json import number
 from ..capsules import capsule
 from ..errors import NonFiniteError
-from ..findings import findings, unwatched
+from ..findings import findings, kept_step, unwatched
 from ..findings.report import Report
 from ..program import discover, guard, intake, makers, ranks, ruined, scaling, sinks as sinks_of, streams
 from ..program.counts import count_text, statistic
@@ -60,17 +60,16 @@ class Session:
         self.ring_open = False
         self.start = None             # how the program was started, for starting it again
         self.pid = os.getpid()
-        self.member = False           # one of several processes of a run: whoever merges them has the last word
-        self.leaving = None           # the SystemExit, not 0, that the script left by
+        self.member, self.leaving = False, None  # one of several processes of a run: whoever merges them has the last word; the SystemExit, not 0, that the script left by
         self.at_end = []              # called once, before the reports are written
         rewind.set_budgets(config, target is not None)
         findings.load_rules(config)
         _native.set_device_policy(config.on_alarm)
+        kept_step.begin(self)
         self.device_library = late.open_library(HOME)
-        self.ending = False
-        self.done = self.written = False
+        self.ending = self.done = self.written = False
 
-    on_stream_met = streams.met
+    on_stream_met, on_kept = streams.met, kept_step.name
 
     # -- what the engine tells ------------------------------------------------------------------
 
@@ -110,6 +109,7 @@ class Session:
         bad = at_start.bad(optimizer, self.allowed_tensors)
         streams.watch(self, optimizer)
         self._register(optimizer)  # again: groups may have been added since it was made
+        self.on_kept(optimizer)
         if not bad:
             return None
         kind, name, tensor = bad
@@ -423,7 +423,7 @@ class Session:
         dropped.at_end(self, self.hand.finish())
         unwatched.at_end(self)
         if self.config.level == "trace" and self.report.trace_ops is None and self.config.report:
-            self.report.trace_ops = findings.last_ops()
+            self.report.trace_ops = kept_step.ops(self.report)
         self._write()
 
     def _write(self):

@@ -1,0 +1,41 @@
+"""The trace of a run with --level trace in which no step went bad: that of its last whole step, for `finitude diff` and `finitude dump`."""
+
+import json
+
+import torch
+
+from .. import _native
+from ..program import discover
+from . import findings
+
+
+def begin(session):
+    """A second process explains a step of another, and shows that one."""
+    _native.keep_last_step(bool(session.config.level == "trace" and session.config.report and session.target is None))
+
+
+def name(_, optimizer):
+    """Tells what memory the steps of that optimizer read and write, before the program lets go of it. The same names as a bad step gets."""
+    if not _native.keeps_last_step():
+        return
+    _native.last_step_forget_gone()
+    for held, label, tensor in discover.held_by_modules():
+        _native.last_step_name(tensor, "buffer" if held == "_buffers" else "parameter", label)
+    for label, p in zip(discover.names(optimizer), discover.parameters(optimizer)):
+        _native.last_step_name(p, "parameter", label)
+        state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+        for key, value in (state or {}).items():
+            if isinstance(value, torch.Tensor):
+                _native.last_step_name(value, "state", f"{label}.{key}")
+    for label, buffer in discover.buffers(optimizer):
+        _native.last_step_name(buffer, "buffer", label)
+
+
+def ops(report):
+    """Of the last step that was whole; where a step went bad, or none was taken, what was traced last."""
+    if not report.alarms and (found := _native.last_step_ops(findings.MAX_OPS)):
+        _native.trace_clear()
+        return json.loads(found)
+    found = json.loads(_native.analyse("{}", findings.MAX_OPS, False))
+    _native.trace_clear()
+    return found.get("ops", [])
