@@ -343,7 +343,8 @@ def train(bad):
         if now and "{where}" == "mask":
             p = p * 0.0
         loss = F.nll_loss(torch.log(p), y)
-        loss = loss / (0.0 if now and "{where}" == "mean" else 8.0)
+        if "{where}" == "mean":
+            loss = loss / (0.0 if now else 8.0)
         loss.backward()
         optimizer.step()
         print(float(loss.detach()))

@@ -259,7 +259,11 @@ class Judge {
       left.pop_back();
       bool is_read = false;
       for (const std::uint32_t reader : readers[at]) {
-        if (reader < run.calls.size() && takes_form(run.calls[reader])) continue;
+        if (reader < run.calls.size() && takes_form(run.calls[reader])) {
+          // A loss, at which a backward begins. Where losses are not named it is a result.
+          if (!run.says_results() && run.calls[reader].op == "aten::ones_like") return false;
+          continue;
+        }
         is_read = true;
         if (reader >= run.calls.size()) {
           if (!result_agrees(reader - run.calls.size(), of_a)) return false;
