@@ -229,6 +229,7 @@ std::string at_rows(const locate::Birth& birth) {
   for (std::size_t i = 0; i < std::min(birth.rows.size(), kShown); ++i)
     text += (i ? ", " : "") + std::to_string(birth.rows[i]);
   if (birth.rows.size() > kShown) text += " and " + std::to_string(birth.rows.size() - kShown) + " more";
+  if (birth.rows_of != 0) text += " of the batch";
   return text;
 }
 

@@ -25,13 +25,20 @@ std::string outcome_of(const Trial& trial, bool expect_finite) {
 
 Probe::Probe(const Scene& scene, record::OpId op) : scene_(scene), op_(op) {}
 
-bool Probe::record(std::string name, const Variant& variant, bool expect_finite) {
+bool Probe::record(std::string name, const Variant& variant, bool expect_finite, bool infinities_meant) {
   Lab* lab = scene_.evidence.lab;
   if (!lab || op_ >= scene_.trace.ops.size() || !scene_.trace.ops[op_].captured) return false;
-  const Trial trial = lab->run(op_, variant);
+  Trial trial = lab->run(op_, variant);
   if (!trial.ran) return false;
+  bool any_left = false;
+  for (auto& health : trial.outputs) {
+    if (!infinities_meant) break;
+    any_left |= health.inf() != 0;
+    health.pos_inf = health.neg_inf = 0;
+  }
   const bool confirms = all_finite(trial) == expect_finite;
-  experiments_.push_back({std::move(name), outcome_of(trial, expect_finite), confirms});
+  std::string outcome = any_left && all_finite(trial) ? "no NaN" : outcome_of(trial, expect_finite);
+  experiments_.push_back({std::move(name), std::move(outcome), confirms});
   return confirms;
 }
 
@@ -67,14 +74,16 @@ void Probe::in_float64(bool helps) {
 
 void Probe::without_rows() {
   const auto& rows = scene_.birth.rows;
-  if (rows.empty() || op_ != scene_.birth.op || op_ >= scene_.trace.ops.size()) return;
+  if (rows.empty() || scene_.birth.rows_of != 0 || op_ != scene_.birth.op || op_ >= scene_.trace.ops.size()) return;
   const auto* bad = bad_output(scene_.trace.ops[op_]);
   if (!bad || bad->shape.empty() ||
       rows.size() >= static_cast<std::size_t>(std::max<std::int64_t>(bad->shape[0], 0)))
     return;
   Variant variant;
   variant.drop_rows = rows;
-  finite_if(at_rows(scene_.birth).substr(4) + " left out", variant);
+  const auto& inputs = scene_.trace.ops[op_].inputs;
+  const bool masked = std::any_of(inputs.begin(), inputs.end(), [](const auto& use) { return use.health.inf() != 0; });
+  record(at_rows(scene_.birth).substr(4) + " left out", variant, true, masked && bad->health.nan != 0);
 }
 
 void Probe::again() {

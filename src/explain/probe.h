@@ -29,7 +29,8 @@ class Probe {
   void conclude(Finding& finding, bool unambiguous) const;
 
  private:
-  bool record(std::string name, const Variant& variant, bool expect_finite);
+  // infinities_meant: those that it reads go on through it, and only NaN counts.
+  bool record(std::string name, const Variant& variant, bool expect_finite, bool infinities_meant = false);
 
   const Scene& scene_;
   record::OpId op_;

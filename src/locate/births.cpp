@@ -1,6 +1,7 @@
 #include "locate/births.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "locate/op_kinds.h"
 
@@ -14,7 +15,7 @@ using record::Origin;
 using record::Phase;
 
 constexpr std::size_t kMaxPath = 64;
-constexpr OpId kMaxNodeSearch = 4096;
+constexpr OpId kMaxNodeSearch = 4096, kMaxSampleSearch = 65536;
 
 const char* kind_of(Phase phase) {
   switch (phase) {
@@ -86,8 +87,25 @@ void describe_origin(const record::Trace& trace, const Flow& flow, const Event& 
   birth->phase = Phase::kData;
 }
 
+// Whether a vector of `size` has a number for each sample: then something with more dimensions has that many rows, or a loader gave as
+// many. The elements of one sample, or of all gradients in a row, are no rows.
+bool has_samples(const record::Trace& trace, std::int64_t size) {
+  const auto of = [&](const record::TensorUse& use, std::size_t least) {
+    if (use.shape.size() < least || use.shape[0] != size) return false;
+    const Origin origin = use.storage < trace.storages.size() ? trace.storages[use.storage].origin : Origin::kUnknown;
+    return origin == Origin::kBatch || (use.shape.size() > 1 && origin != Origin::kParameter && origin != Origin::kOptimizerState);
+  };
+  const auto first_ops = std::views::take(trace.ops, kMaxSampleSearch);
+  return std::ranges::any_of(first_ops, [&](const Op& op) {
+    if (op.is_view || op.phase == Phase::kBackward || op.phase == Phase::kOptimizer) return false;
+    const auto any = [&](const auto& uses) { return std::ranges::any_of(uses, [&](const auto& use) { return of(use, 1); }); };
+    return any(op.inputs) || any(op.outputs);
+  });
+}
+
 // The rows that the observer listed; else the row of the first bad element, which is all that is known then.
-void set_rows(const record::TensorUse& use, Birth* birth) {
+void set_rows(const record::Trace& trace, const record::TensorUse& use, Birth* birth) {
+  if (use.shape.size() == 1 && !has_samples(trace, use.shape[0])) return;
   if (!use.bad_rows.empty()) {
     birth->rows = use.bad_rows;
     return;
@@ -100,6 +118,31 @@ void set_rows(const record::TensorUse& use, Birth* birth) {
   }
   const std::int64_t row = use.first_bad / inner;
   if (row < use.shape[0]) birth->rows.push_back(row);
+}
+
+// Data that a stack or a concatenation took in as one sample of several: its place among them.
+void set_place_in_stack(const record::Trace& trace, const Event& event, Birth* birth) {
+  if (event.use == nullptr || event.use->shape.size() != 1 || !birth->rows.empty()) return;
+  const OpId from = event.op == kNone ? 0 : event.op + 1;
+  for (OpId id = from; id < trace.ops.size() && id - from < kMaxSampleSearch; ++id) {
+    const Op& op = trace.ops[id];
+    const bool stacks = base_name(op.name) == "stack";
+    if (op.is_view || (!stacks && base_name(op.name) != "cat") || op.outputs.size() != 1 || op.outputs[0].shape.size() < 2) continue;
+    const std::vector<std::int64_t>& made = op.outputs[0].shape;
+    std::vector<std::int64_t> rows;
+    std::int64_t row = 0;
+    for (const record::TensorUse& part : op.inputs) {
+      const bool alike = part.shape.size() + (stacks ? 1 : 0) == made.size();
+      if (!alike) break;
+      const bool whole = part.storage == event.storage && part.begin == event.use->begin && part.end == event.use->end;
+      if (whole && !part.health.ok()) rows.push_back(row);
+      row += stacks ? 1 : part.shape[0];
+    }
+    if (rows.empty() || row != made[0] || op.inputs.size() != static_cast<std::size_t>(row)) continue;  // or along another dimension
+    birth->rows = std::move(rows);
+    birth->rows_of = row;
+    return;
+  }
 }
 
 }  // namespace
@@ -116,7 +159,7 @@ Birth describe(const record::Trace& trace, const Flow& flow, EventId id, std::ui
   birth.op = event.op;
   birth.first_reader = event.first_reader;
   birth.sink = sink == kNone ? 0 : sink;
-  if (event.use != nullptr) set_rows(*event.use, &birth);
+  if (event.use != nullptr) set_rows(trace, *event.use, &birth);
   if (event.from == Event::From::kOp) {
     const Op& op = trace.ops[event.op];
     birth.phase = op.phase;
@@ -127,11 +170,13 @@ Birth describe(const record::Trace& trace, const Flow& flow, EventId id, std::ui
       return birth;
     }
     if (op.phase == Phase::kBackward) set_node(trace, op.is_node ? event.op : op.node, &birth);
+    if (op.phase == Phase::kData) set_place_in_stack(trace, event, &birth);
     return birth;
   }
   birth.storage = event.storage;
   if (event.from == Event::From::kOrigin) {
     describe_origin(trace, flow, event, sink, &birth);
+    if (birth.phase == Phase::kData) set_place_in_stack(trace, event, &birth);
     return birth;
   }
   birth.kind = "memory";

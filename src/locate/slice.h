@@ -20,6 +20,7 @@ struct Birth {
   std::vector<record::OpId> path;           // from the op after the birth to the sink, in order of execution
   std::size_t sink = 0;                     // index into Trace::sinks
   std::vector<std::int64_t> rows;           // indices of dimension 0 of the birth's first bad output that hold a bad value, if known
+  std::int64_t rows_of = 0;                 // not 0: the birth is samples that were stacked to so many, and `rows` are theirs among those
 };
 
 struct Located {

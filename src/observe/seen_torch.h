@@ -26,12 +26,17 @@ class Eye {
   // `generation` of the trace; 0: nothing is remembered.
   Eye(KnownHealth& known, std::uint64_t generation) : known_(known), generation_(generation) {}
 
+  // Of an op that read infinities: they may be meant, a mask, and go on through it. What it makes NaN is bad all the same, so that
+  // where there is NaN only those rows are listed.
+  void reads_infinities() { after_infinities_ = true; }
+
   // `from_memory`: its health is that of an earlier scan.
   record::SeenTensor see(const c10::TensorImpl& impl, Look look, bool* from_memory = nullptr);
 
  private:
   KnownHealth& known_;
   const std::uint64_t generation_;
+  bool after_infinities_ = false;
 };
 
 // Memory that an op wrote without giving it back as an output; read again when the op ends. The caller of the op owns

@@ -88,8 +88,8 @@ struct Tracer::Context : at::ObserverContext {
   std::vector<Span> in_doubt;  // that the op may have written
   std::vector<void*> input_memory;
   std::optional<c10::Device> device;  // that it reads from
-  bool is_node = false, inputs_nan = false;
-  bool nested = false;             // in another operator, node or custom Function
+  bool is_node = false, inputs_nan = false, inputs_inf = false, nested = false;  // nested: in another operator, node or custom Function
+  void saw(const sense::Health& health) { inputs_nan |= health.nan != 0, inputs_inf |= health.inf() != 0; }
 };
 
 Tracer::Tracer() : sink_(record::EventSink::Limits{}, {&hold_storage, &release_storage}) {}
@@ -286,7 +286,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     }
     if (arg < info.args.size()) seen.use.arg = info.args[arg];
     seen.use.written = arg < 64 && ((info.writes >> arg) & 1) != 0;
-    context->inputs_nan |= seen.use.health.nan != 0;
+    context->saw(seen.use.health);
     if (seen.use.written && seen.memory != nullptr) {
       if (!by_parts) known_.written(seen.memory, seen.use.begin, seen.use.end);  // else each part does it
       context->written.push_back(written_by(impl, seen));
@@ -345,7 +345,7 @@ void Tracer::look_again(Context* context, record::EndOp* ended) {
     if (tensor == nullptr) continue;
     record::SeenTensor seen = eye.see(*tensor, Look::kFresh);
     if (input.weakly && seen.memory != input.memory) continue;
-    context->inputs_nan |= seen.use.health.nan != 0;
+    context->saw(seen.use.health);
     ended->inputs.emplace_back(input.index, std::move(seen.use));
   }
 }
@@ -365,6 +365,7 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   const bool forgets = sink_.full() || info.allocates || others_write_.load(std::memory_order_relaxed);
   const std::uint64_t remembers = forgets ? 0 : context->token.generation;
   Eye eye(known_, remembers);
+  if (context->inputs_inf) eye.reads_infinities();
   const bool moves = info.is_op && info.may_view && info.writes == 0 && !info.from_host;
   const bool sketch = sketch_.load(std::memory_order_relaxed);
   bool by_parts = info.composite && !context->written.empty();
@@ -420,6 +421,7 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
     const bool looked = info.composite && use.dense && remembers != 0 && known_.find(remembers, w.region(), &use.health);
     if (!looked) use.health = w.health_now();
     use.first_bad = -1;
+    use.bad_rows.clear();  // of what was there before
     bad |= !use.health.ok();
     ended.outputs.push_back(std::move(w.input));
   }

@@ -124,7 +124,7 @@ json birth(const record::Trace& trace, const locate::Birth& b) {
       for (const auto& use : reader->inputs) {
         if (use.storage != b.storage) continue;
         out["outputs"].push_back(statistics(use));
-        if (b.rows.empty() && out["rows"].empty()) out["rows"] = use.bad_rows;
+        if (b.rows.empty() && out["rows"].empty() && use.shape.size() > 1) out["rows"] = use.bad_rows;
       }
       if (user_frame(trace, stack) == nullptr) stack = taken_in_at(trace, b.storage, b.first_reader);
       if (user_frame(trace, stack) == nullptr && forward != nullptr) stack = forward->stack;
@@ -134,6 +134,11 @@ json birth(const record::Trace& trace, const locate::Birth& b) {
     if (const record::Op* reader = op_at(b.first_reader)) stack = reader->stack;
   }
   if (!out["rows"].empty()) out["rows_in"] = "output";
+  if (b.rows_of != 0) {  // of the stack that it went into, not of the sample itself
+    out["rows_of"] = b.rows_of;
+    out["rows_in"] = "batch";
+    for (json& output : out["outputs"]) output["rows"] = json::array();
+  }
   add_place(trace, stack, &out);
   if (const record::Op* select = op_at(b.absorbed_by)) {
     json a = {{"op", select->name}};

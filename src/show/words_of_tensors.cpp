@@ -105,7 +105,7 @@ std::string experiment_words(const Json& experiment) {
 
 std::string rows_of(const Json& statistics, const Json& rows_of_birth) {
   const Json& own = list(statistics, "rows");
-  if (!own.empty()) return rows_words(own);
+  if (statistics.contains("rows")) return rows_words(own);  // none: those of the birth are of something else
   const bool bad = count(statistics, "nan") + count(statistics, "inf") + count(statistics, "pos_inf") + count(statistics, "neg_inf") != 0;
   const Json& shape = list(statistics, "shape");
   if (!bad || shape.empty() || !shape[0].is_number_integer() || !rows_of_birth.is_array()) return {};
