@@ -44,6 +44,7 @@ struct Finding {
   double step_seconds = 0, tried_seconds = 0, budget_seconds = 0;
   bool out_of_time = false;
   std::int64_t batch_rows = 0;                 // samples in the batch, where a search told
+  bool of_batch = false;                       // those are rows of the batch: not of just any input that explains the failure
   std::vector<std::int64_t> guilty;            // those of them that make the step fail, each alone; all of them or none
 };
 

@@ -35,6 +35,32 @@ std::string outcome_of(const StepTrial& trial) {
                               : counted(trial.compared, "value") + " that the birth did not touch as before");
 }
 
+std::string place_words(const replay::GuiltyElement& element) {
+  std::string out;
+  for (std::size_t d = 0; d < element.index.size(); ++d) out += (d ? ", " : "[") + std::to_string(element.index[d]);
+  return out.empty() ? out : out + "]";
+}
+
+// "batch[0][2, 5]", "elements [6], [7] of an input and [0] of another".
+std::string elements_words(const std::vector<replay::GuiltyElement>& elements) {
+  std::string out;
+  std::size_t unnamed = 0;
+  for (std::size_t i = 0; i < elements.size();) {
+    const replay::GuiltyElement& first = elements[i];
+    std::string places;
+    std::size_t count = 0;
+    for (; i < elements.size() && elements[i].number == first.number; ++i, ++count)
+      places += (count ? ", " : "") + first.input + place_words(elements[i]);
+    if (first.input.empty()) {
+      const std::string of = unnamed++ == 0 ? "an input" : "another";
+      if (places.empty()) places = of;
+      else places = (out.empty() ? count > 1 ? "elements " : "element " : "") + places + " of " + of;
+    }
+    out += (out.empty() ? "" : i < elements.size() ? ", " : " and ") + places;
+  }
+  return out;
+}
+
 // Causes of which one wants to know whether older weights would have done.
 bool weights_may_have_grown(const std::string& cause_class) {
   return cause_class == "learning-rate" || cause_class == "exploding-gradient" || cause_class == "overflow" || cause_class == "exp-overflow";
@@ -122,6 +148,7 @@ class Trials {
     const replay::GuiltyRows found = lab_.guilty_rows(finding_.rows, finding_.born_in, (limit_ - spent()) / 2);
     if (!found.ran || found.guilty.empty()) return;
     finding_.batch_rows = found.rows;
+    finding_.of_batch = found.of_batch;
     if (!found.more && !found.together && static_cast<std::int64_t>(found.guilty.size()) < found.rows)
       finding_.guilty = found.guilty;
     std::string which;
@@ -132,31 +159,28 @@ class Trials {
     const char* const what = found.up_to_birth ? "step up to the birth" : "whole step";
     const char* const well = found.up_to_birth ? "what is born there is finite" : "loss and gradients finite";
     const std::string fails = found.up_to_birth ? "makes it fail" : "makes the step fail";
-    add(std::string(what) + ", sample" + (found.guilty.size() > 1 ? "s " : " ") + which + " of " +
-            std::to_string(found.rows) + " replaced by a copy of sample " + std::to_string(found.filler),
+    const std::string one = found.of_samples ? "sample" : "row";
+    add(std::string(what) + ", " + one + (found.guilty.size() > 1 ? "s " : " ") + which + " of " + std::to_string(found.rows) +
+            (found.of_samples ? "" : " of an input") + " replaced by a copy of " + one + " " + std::to_string(found.filler),
         std::string(found.more ? "still not finite: there are more of them" : well) +
             (found.together ? "; none of them alone " + fails
              : found.guilty.size() > 1 ? "; each of them alone " + fails
                                        : ""),
         std::nullopt);
-    finding_.experiments.back().rows = found.guilty;
-    finding_.experiments.back().of_rows = found.rows;
+    if (found.of_samples) {
+      finding_.experiments.back().rows = found.guilty;
+      finding_.experiments.back().of_rows = found.rows;
+    }
     elements(found, what, well, fails);
   }
 
   // What of the one guilty sample it is: the token of a text, the column of a table.
   void elements(const replay::GuiltyRows& found, const char* what, const char* well, const std::string& fails) {
     if (found.elements.empty()) return;
-    std::string which;
-    for (std::size_t i = 0; i < found.elements.size(); ++i) {
-      const replay::GuiltyElement& element = found.elements[i];
-      which += (i ? ", " : "") + (element.input.empty() ? std::string("an input") : element.input);
-      for (std::size_t d = 0; d < element.index.size(); ++d) which += (d ? ", " : "[") + std::to_string(element.index[d]);
-      if (!element.index.empty()) which += "]";
-    }
+    const std::string which = elements_words(found.elements), one = found.of_samples ? "sample " : "row ";
     const bool several = found.elements.size() > 1;
-    add(std::string(what) + ", of sample " + std::to_string(found.guilty.front()) + " only " + which + " replaced by " +
-            (several ? "those of" : "that of") + " sample " + std::to_string(found.filler),
+    add(std::string(what) + ", of " + one + std::to_string(found.guilty.front()) + " only " + which + " replaced by " +
+            (several ? "those of " : "that of ") + one + std::to_string(found.filler),
         std::string(well) + (!several ? "" : found.elements_together ? "; none of them alone " + fails : "; each of them alone " + fails),
         std::nullopt);
   }

@@ -150,7 +150,7 @@ TEST(Fix, TheClassDoesNotDependOnTime) {
 TEST(Fix, GuiltySamplesAreTold) {
   Finding finding = with_edits(0);
   TableStep step;
-  step.rows.ran = true;
+  step.rows.ran = step.rows.of_batch = step.rows.of_samples = true;
   step.rows.rows = 32;
   step.rows.filler = 5;
   step.rows.guilty = {3, 9};
@@ -168,7 +168,7 @@ TEST(Fix, GuiltySamplesAreTold) {
 TEST(Fix, WhatWasJudgedIsToldWhereItWasTheBirthOnly) {
   Finding finding = with_edits(0);
   TableStep step;
-  step.rows.ran = step.rows.up_to_birth = true;
+  step.rows.ran = step.rows.up_to_birth = step.rows.of_samples = true;
   step.rows.rows = 4;
   step.rows.guilty = {1};
   try_on_step(finding, step, {});
@@ -176,6 +176,25 @@ TEST(Fix, WhatWasJudgedIsToldWhereItWasTheBirthOnly) {
   const auto found = std::find_if(finding.experiments.begin(), finding.experiments.end(), told);
   ASSERT_NE(found, finding.experiments.end());
   EXPECT_EQ(found->outcome, "what is born there is finite");
+}
+
+TEST(Fix, RowsOfAnInputThatNeedNotBeTheBatchAreNoSamples) {
+  Finding finding = with_edits(0);
+  TableStep step;
+  step.rows.ran = true;
+  step.rows.rows = 4;
+  step.rows.guilty = {3};
+  step.rows.elements = {{"", 0, {6}}, {"", 0, {7}}, {"", 1, {0}}, {"mask", 2, {2}}};
+  try_on_step(finding, step, {});
+  const auto named = [&](const std::string& name) {
+    return std::ranges::find_if(finding.experiments, [&](const Experiment& e) { return e.name == name; });
+  };
+  const auto found = named("whole step, row 3 of 4 of an input replaced by a copy of row 0");
+  ASSERT_NE(found, finding.experiments.end());
+  EXPECT_TRUE(found->rows.empty());
+  EXPECT_FALSE(finding.of_batch);
+  EXPECT_NE(named("whole step, of row 3 only elements [6], [7] of an input, [0] of another and mask[2] replaced by those of row 0"),
+            finding.experiments.end());
 }
 
 TEST(Fix, SamplesThatAreNotAllKnownOrNotGuiltyAloneAreNotNamed) {

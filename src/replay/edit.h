@@ -50,6 +50,7 @@ struct StepTrial {
 // The samples of the batch that make the step fail, found by putting a copy of one sample in the place of others.
 struct GuiltyElement {
   std::string input;                  // "batch[0]"; empty: nobody named it
+  std::size_t number = 0;             // of the inputs, which one
   std::vector<std::int64_t> index;    // within the sample; empty: the sample is one number there
 };
 
@@ -60,6 +61,9 @@ struct GuiltyRows {
   std::int64_t rows = 0, filler = 0;  // of the batch; the one that was copied
   std::vector<std::int64_t> guilty;
   bool together = false;              // no single one makes it fail: these do together
+  // A loader gave them, or they stay apart, row by row, up to the birth. Else they are rows of some input that need not be the batch.
+  bool of_batch = false;
+  bool of_samples = false;            // that, or of a data set of which the step takes a batch
   bool more = false;                  // time or number ran out before all were found
   int replays = 0;
   // Of a single guilty sample: what of it makes the step fail, each alone or all together; empty: no few elements do, or not looked for.

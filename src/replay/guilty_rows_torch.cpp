@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "replay/batch_inputs.h"
+#include "replay/carried_rows.h"
 #include "replay/tape_observer_torch.h"
 #include "replay/tape_player.h"
 
@@ -243,6 +244,7 @@ std::string shown_name(const capture::Storage& storage) {
 GuiltyElement place_of(const Tape& tape, const Inputs& inputs, std::size_t element) {
   GuiltyElement out;
   for (const BatchInput& input : inputs) {
+    out.number = static_cast<std::size_t>(&input - inputs.data());
     const std::size_t count = input.row_bytes / input.item_bytes;
     if (element >= count) {
       element -= count;
@@ -313,9 +315,12 @@ GuiltyRows find_guilty_rows(const Tape& tape, const record::Trace* trace, const 
     else best.replays = found.replays;
     if (tells(best)) break;
   }
-  if (tells(best) && best.guilty.size() == 1 && !best.more) {
-    const auto of_these = [&](const auto& size) { return size.first == best.rows; };
-    if (const auto own = std::ranges::find_if(sizes, of_these); own != sizes.end())
+  const auto of_these = [&](const auto& size) { return size.first == best.rows; };
+  if (const auto own = std::ranges::find_if(sizes, of_these); best.ran && own != sizes.end()) {
+    const Reach reach = birth ? rows_reach(tape, own->second, best.rows, birth->entry) : Reach::kNot;
+    best.of_batch = std::ranges::any_of(own->second, &BatchInput::loaded) || reach == Reach::kRows;
+    best.of_samples = best.of_batch || reach == Reach::kTaken;
+    if (tells(best) && best.guilty.size() == 1 && !best.more)
       find_elements(tape, own->second, best.up_to_birth ? birth : std::nullopt, has_time, &best);
   }
   return best;

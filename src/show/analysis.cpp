@@ -98,7 +98,7 @@ void name_samples(const explain::Finding& finding, nlohmann::json* birth) {
 
 // Says what the rows of the birth are rows of: those of the batch, where the search for the guilty samples tells.
 void tell_rows(const record::Trace& trace, const locate::Birth& located, const explain::Finding& finding, nlohmann::json* birth) {
-  if (finding.guilty.empty()) return;
+  if (finding.guilty.empty() || located.rows_of != 0) return;
   const record::TensorUse* use = bad_output(trace, located);
   const std::int64_t rows = use != nullptr ? first_size(*use) : 0;
   if (!rows_are_samples(trace, located, finding.batch_rows, finding.guilty)) {
@@ -106,6 +106,7 @@ void tell_rows(const record::Trace& trace, const locate::Birth& located, const e
                                takes_batches(trace, finding.batch_rows, rows);
     if (from_data_set && may_move_rows(trace, located.op, rows)) return;  // the experiment names the sample all the same
     if (!from_data_set) {
+      if (!finding.of_batch) return;  // rows of some input: the experiment tells of it, the birth's rows stay its own
       name_samples(finding, birth);
     } else {
       (*birth)["rows_of"] = rows;

@@ -1,0 +1,24 @@
+// Whether what looks like a batch is one: do its rows stay apart on the way to a call?
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "capture/tape.h"
+#include "replay/batch_inputs.h"
+
+namespace finitude::replay {
+
+enum class Reach {
+  kNot,    // or it is not certain
+  kTaken,  // some of the rows are taken out before (x = data[index], data[i:j]), and those do
+  kRows,
+};
+
+// Do they reach the call `entry`: does it read or make a tensor with a dimension of which each index belongs to one of the `rows`
+// rows of the inputs? Not where they went into a part of something else (x[4] = row), were added to every row of it (a bias), or
+// were summed over (a weight).
+Reach rows_reach(const capture::Tape& tape, const std::vector<BatchInput>& inputs, std::int64_t rows, std::size_t entry);
+
+}  // namespace finitude::replay
