@@ -219,3 +219,35 @@ def test_a_birth_inside_autograd_grad_shows_its_forward_line_and_the_fix_is_ther
     assert f"forward aten::sqrt train.py:{birth['forward']['line']} return (x * x).sum(1).sqrt()" in told, told
     assert alarm["fix"]["line"] == birth["forward"]["line"] and f"train.py:{birth['forward']['line']} [verified" in told, told
     assert "+    return (x * x).sum(1).clamp(" in alarm["fix"]["diff"]
+
+
+CURVED = """
+    w = torch.nn.Parameter(torch.randn(3, 3))
+    opt = torch.optim.Adam([w], lr=1e-3)
+    for i in range(6):
+        x = torch.randn(5, 3)
+        cos = torch.cosine_similarity(x @ w, x, dim=1)
+        if i == 3:
+            cos = torch.where(torch.arange(5) < 2, cos / cos.detach(), cos)
+        angle = torch.acos(ARGUMENT).mean()
+        g, = torch.autograd.grad(angle, w, create_graph=True)
+        loss = (x @ (w - 0.1 * g)).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        print(i, loss.item(), float(w.grad.abs().sum()))
+        opt.step()
+"""
+
+
+def test_a_clamp_is_followed_into_the_derivative_of_a_derivative(tmp_path):
+    """Tried on the step it comes out as in the program; and it belongs to the line of the acos, not to that of autograd.grad."""
+    clamped = helpers.training(tmp_path, CURVED.replace("ARGUMENT", "cos.clamp(-0.999999, 0.999999)"))
+    assert clamped.report["outcome"] == "clean", clamped.told()
+    got = helpers.training(tmp_path, CURVED.replace("ARGUMENT", "cos"), "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    birth, fix = alarm["births"][0], alarm["fix"]
+    assert birth["node"] == "AcosBackward0" and "autograd.grad" in birth["source"], got.told()
+    assert fix["line"] == birth["forward"]["line"] and "acos" in birth["forward"]["source"]
+    tried, = [e for e in alarm["cause"]["experiments"] if e["name"] == "whole step, self clamped to [-0.999999, 0.999999]"]
+    assert "not finite" not in tried["outcome"], got.told()
+    assert fix["verified"], got.told()

@@ -165,9 +165,22 @@ Scene::Scene(const Evidence& e) : evidence(e), trace(e.trace), birth(birth_of(e)
 
 bool Scene::forward_bad() const { return forward && (bad_input(*forward) || bad_output(*forward)); }
 
+// Whose derivative it is, as the program wrote it: of a derivative of a derivative, the call below both.
+const record::Op* Scene::written_forward() const {
+  const record::Op* call = backward && culprit == birth.op && node && is_builtin_node(*node) ? forward : nullptr;
+  for (int depth = 0; call && depth < 8; ++depth) {
+    const record::Op* around = op_at(trace, call->node);
+    const record::Op* below = around && is_builtin_node(*around) ? op_at(trace, around->forward) : nullptr;
+    if (!below) break;
+    call = below;
+  }
+  return call;
+}
+
 const record::Frame* Scene::frame() const {
   const record::Op* readers = op_at(trace, birth.first_reader);
-  for (const record::Op* candidate : {first, forward, op, readers})
+  // The line of autograd.grad is that of its nodes; what there is to mend stands where the forward call does.
+  for (const record::Op* candidate : {written_forward(), first, forward, op, readers})
     if (candidate)
       if (const auto* found = top_frame(trace, candidate->stack)) return found;
   if (birth.storage < trace.storages.size()) return top_frame(trace, trace.storages[birth.storage].stack);

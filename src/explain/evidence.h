@@ -91,7 +91,8 @@ struct Scene {
 
   bool forward_bad() const;  // backward births: the forward op already read or made a non-finite value
 
-  // The innermost user frame to mend: of the first link, else the forward op, the birth, or its readers.
+  const record::Op* written_forward() const;  // of a birth in a node that PyTorch generated; else null
+  // The innermost user frame to mend: of that, the first link, else the forward op, the birth, or its readers.
   const record::Frame* frame() const;
 };
 

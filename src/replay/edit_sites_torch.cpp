@@ -98,6 +98,16 @@ class Finder {
     }
   }
 
+  static bool is_of_tensors(const capture::Value& list) {
+    return !list.items.empty() && std::ranges::all_of(list.items, [](const capture::Value& item) { return item.kind == capture::Value::kTensor; });
+  }
+
+  bool gradients_flow_to(const Entry& entry, const std::string& arg) const {
+    if (entry.traced >= trace_.ops.size()) return true;
+    const auto& inputs = trace_.ops[entry.traced].inputs;
+    return std::ranges::any_of(inputs, [&](const record::TensorUse& use) { return use.arg == arg && use.requires_grad; });
+  }
+
   void add_site(const Place& place) {
     const Entry& entry = tape_.entries[place.entry];
     const auto handle = handle_of(tape_, entry);
@@ -122,7 +132,13 @@ class Finder {
       const capture::Value& value = entry.args[site.arg];
       site.is_tensor = value.kind == capture::Value::kTensor;
       if (site.is_tensor) site.tensor = value.tensors.at(0);
-      else if (value.kind != capture::Value::kInt && value.kind != capture::Value::kDouble) {
+      else if (value.kind == capture::Value::kList && is_of_tensors(value)) {
+        site.is_list = true;
+        if (gradients_flow_to(entry, place.arg)) {
+          out_.why_not = place.arg + " is a list of tensors that gradients flow to: a change of the single ones is not tried";
+          return;
+        }
+      } else if (value.kind != capture::Value::kInt && value.kind != capture::Value::kDouble) {
         out_.why_not = place.arg + " is neither a tensor nor a number";
         return;
       }
@@ -135,27 +151,71 @@ class Finder {
     std::map<OpId, std::vector<std::size_t>> by_node;
     for (std::size_t i = 0; i < tape_.entries.size(); ++i) {
       const OpId traced = tape_.entries[i].traced;
-      // What runs below a node from a line of the program is not the derivative: a checkpoint that computes its
-      // forward again, a hook.
-      if (calls_.stands_for(tape_.entries[i], traced) && trace_.ops[traced].node != kNone && trace_.ops[traced].stack == kNone)
+      if (calls_.stands_for(tape_.entries[i], traced) && trace_.ops[traced].node != kNone && is_derivative(trace_.ops[traced]))
         by_node[trace_.ops[traced].node].push_back(i);
     }
+    std::map<OpId, std::size_t> known;  // nodes, in order: a derivative comes before its own
     for (const auto& [id, entries] : by_node) {
-      if (id >= trace_.ops.size() || trace_.ops[id].forward == kNone) continue;
+      if (id >= trace_.ops.size() || trace_.ops[id].forward >= trace_.ops.size()) continue;
       const OpId forward = trace_.ops[id].forward;
-      for (std::size_t s = 0; s < out_.sites.size(); ++s) {
-        const OpId call = tape_.entries[out_.sites[s].entry].traced;
-        if (!calls_.is_within(forward, call) && !calls_.is_within(call, forward)) continue;
-        add_node(s, entries);
-        break;
+      if (const auto below = known.find(trace_.ops[forward].node); below != known.end()) {
+        known[id] = out_.nodes.size();
+        add_node(id, out_.nodes[below->second].site, entries, below->second);
+      } else {
+        for (std::size_t s = 0; s < out_.sites.size(); ++s) {
+          const OpId call = tape_.entries[out_.sites[s].entry].traced;
+          if (!calls_.is_within(forward, call) && !calls_.is_within(call, forward)) continue;
+          known[id] = out_.nodes.size();
+          add_node(id, s, entries, std::nullopt);
+          break;
+        }
       }
       if (!out_.why_not.empty()) return;
     }
   }
 
-  void add_node(std::size_t s, const std::vector<std::size_t>& entries) {
+  // What runs below a node from a line of the program is not the derivative: a checkpoint that computes its forward again, a hook.
+  // But the line that called autograd.grad is none below the node: it is where the others of its calls come from that have the
+  // fewest frames.
+  bool is_derivative(const record::Op& op) const {
+    if (op.stack == kNone) return true;
+    const record::OpId id = op.node;
+    const bool generated = id < trace_.ops.size() && !trace_.ops[id].name.empty() && trace_.ops[id].name.back() >= '0' && trace_.ops[id].name.back() <= '9';
+    if (!generated || op.stack >= trace_.stacks.size()) return false;
+    const auto below = shallowest_.try_emplace(id, shallowest(id)).first->second;
+    return below == op.stack;
+  }
+
+  std::uint32_t shallowest(OpId node) const {
+    std::uint32_t best = kNone;
+    std::size_t frames = 0;
+    for (OpId id = node + 1; id < trace_.ops.size(); ++id) {
+      const record::Op& op = trace_.ops[id];
+      if (op.node != node) {
+        if (op.end_order > trace_.ops[node].end_order) break;
+        continue;
+      }
+      const std::size_t now = op.stack < trace_.stacks.size() ? trace_.stacks[op.stack].frames.size() : 0;
+      if (best != kNone && now >= frames) continue;
+      best = op.stack;
+      frames = now;
+      if (now == 0) return kNone;
+    }
+    return best;
+  }
+
+  // What that keeps of the node's own calls, the node does not hand on.
+  bool is_derivative_of(std::size_t entry, OpId node) const {
+    const OpId traced = tape_.entries[entry].traced, own = traced < trace_.ops.size() ? trace_.ops[traced].node : kNone;
+    const OpId forward = own < trace_.ops.size() ? trace_.ops[own].forward : kNone;
+    return forward < trace_.ops.size() && trace_.ops[forward].node == node;
+  }
+
+  // below: the edited node of whose calls this one is the derivative.
+  void add_node(OpId id, std::size_t s, const std::vector<std::size_t>& entries, std::optional<std::size_t> below) {
     EditedNode node;
     node.site = s;
+    node.again = below.has_value();
     node.entries = entries;
     std::vector<StorageId> order;
     for (const std::size_t i : entries) {
@@ -168,14 +228,15 @@ class Finder {
     std::unordered_set<StorageId> used;
     const auto use = [&](const capture::TensorRef& t) { used.insert(t.storage); };
     for (std::size_t i = entries.front(); i < tape_.entries.size(); ++i) {
-      if (std::binary_search(entries.begin(), entries.end(), i)) continue;
+      if (std::binary_search(entries.begin(), entries.end(), i) || is_derivative_of(i, id)) continue;
       capture::for_each_tensor(tape_.entries[i].args, use);
     }
     for (const capture::Outcome& outcome : tape_.outcomes) capture::for_each_tensor(outcome.value, use);
-    for (const StorageId id : order) {
-      if (used.contains(id)) node.handed_on.push_back(id);
+    for (const StorageId made : order) {
+      if (used.contains(made)) node.handed_on.push_back(made);
     }
-    if (edit_.kind == Edit::Kind::kClamp || edit_.kind == Edit::Kind::kReplace) find_gradient(node);
+    if (below) node.made.insert(out_.nodes[*below].made.begin(), out_.nodes[*below].made.end());
+    else if (edit_.kind == Edit::Kind::kClamp || edit_.kind == Edit::Kind::kReplace) find_gradient(node);
     if (!out_.why_not.empty()) return;
     for (const std::size_t i : entries) out_.node_at[i] = out_.nodes.size();
     out_.nodes.push_back(std::move(node));
@@ -269,6 +330,7 @@ class Finder {
   const record::Trace& trace_;
   const Edit& edit_;
   const TracedCalls calls_;
+  mutable std::map<OpId, std::uint32_t> shallowest_;
   EditSites out_;
 };
 

@@ -15,6 +15,7 @@ namespace finitude::replay {
 // The backward of one call: entries of one node, in order.
 struct EditedNode {
   std::size_t site = 0;
+  bool again = false;                            // the derivative of another such node's calls (autograd.grad with create_graph)
   std::vector<std::size_t> entries;
   std::unordered_set<capture::StorageId> made;   // by its entries
   std::vector<capture::StorageId> handed_on;     // of those: read by others, in the order in which they were made
@@ -26,6 +27,7 @@ struct EditSite {
   std::size_t arg = 0;                  // of the operator; where the edit is of an argument
   capture::TensorRef tensor;            // that argument as the tape has it, where it is a tensor
   bool is_tensor = false;
+  bool is_list = false;                 // of tensors to which no gradient flows: each of them is edited
   std::string name{};                   // of that argument; the edit may have another for it, as a part of the call calls it
 };
 

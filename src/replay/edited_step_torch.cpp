@@ -63,6 +63,17 @@ at::Tensor EditedStep::edited(const at::Tensor& t, at::Tensor* replaced) const {
 void EditedStep::change_argument(std::size_t s, std::vector<c10::IValue>& arguments) {
   const EditSite& site = sites_.sites[s];
   c10::IValue& value = arguments.at(site.arg);
+  if (site.is_list) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& t : value.toTensorVector()) {
+      at::Tensor replaced;
+      TORCH_CHECK(!t.is_complex() && !t.is_sparse(), "a clamp of complex or sparse numbers");
+      list.push_back(edited(t, &replaced));
+      changed_ = changed_ || replaced.any().item<bool>();
+    }
+    value = std::move(list);
+    return;
+  }
   if (!site.is_tensor) {
     const double before = value.toScalar().toDouble(), now = changed_number(edit_, before);
     changed_ = changed_ || now != before;
@@ -148,6 +159,18 @@ void EditedStep::end_node(const EditedNode& node, bool clean) {
       const at::Tensor bad = at::isfinite(gradient).logical_not();
       changed_ = changed_ || bad.any().item<bool>();
       gradient.masked_fill_(bad, 0);
+    }
+    return;
+  }
+  if (state.replaced.defined() && node.again) {
+    // No gradient flows to or through what a clamp replaced: neither does one of that gradient.
+    for (const capture::StorageId id : node.handed_on) {
+      const auto found = handed_on_.find(id);
+      if (found == handed_on_.end() || !is_float(found->second)) continue;
+      at::Tensor gradient = found->second;
+      TORCH_CHECK(state.replaced.sizes() == gradient.sizes(), "the step takes a derivative of the derivative of ", edit_.arg,
+                  ", in which its elements do not stay apart");
+      gradient.masked_fill_(state.replaced, 0);
     }
     return;
   }
