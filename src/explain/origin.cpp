@@ -122,11 +122,11 @@ Step step_back(const Trace& trace, const Op& op, double edge) {
                         : EdgeKind::kSaturated,
             0};
   }
-  if (one_of(name, {"exp", "exp2"})) {
+  if (one_of(name, {"exp", "exp2", "softplus"})) {
     const bool finite = self && !self.has_inf();
     return {nullptr, 0, edge == 0 && finite ? EdgeKind::kUnderflow : EdgeKind::kGiven, 0};
   }
-  if (one_of(name, {"softmax", "safe_softmax", "sigmoid", "hardsigmoid", "erfc", "ndtr", "softplus"}))
+  if (one_of(name, {"softmax", "safe_softmax", "sigmoid", "hardsigmoid", "erfc", "ndtr"}))
     return {nullptr, 0, self.has_inf() ? EdgeKind::kGiven : EdgeKind::kSaturated, 0};
   if (one_of(name, {"tanh", "erf", "expm1"}))  // 0 at 0, saturated at 1 and -1
     return edge == 0 ? through(richest(op, 0), 0, EdgeKind::kUnderflow)

@@ -159,7 +159,9 @@ def apply(alarm, found):
 
 
 def passed_over(alarm, why):
-    """A way to run the step again that did not serve, and why."""
+    """A way to run the step again that did not serve, and why; once, where two of a kind came out the same."""
+    if why in alarm["rerun_text"].split("; "):
+        return
     alarm["rerun_text"] = "; ".join(filter(None, (alarm["rerun_text"], why)))
 
 

@@ -4,6 +4,8 @@
 // a zero from them is the fault of the log (log-of-zero). An exponential, product or power that is not
 // normalised afterwards (a likelihood, a kernel matrix, a variance) has lost its value before anyone took the
 // log: that is underflow. In half precision half-precision-underflow speaks instead.
+#include <algorithm>
+
 #include "explain/edits.h"
 #include "explain/origin.h"
 #include "explain/probe.h"
@@ -12,6 +14,15 @@
 
 namespace finitude::explain {
 namespace {
+
+// A probability may be an exact 0 by rounding: to take its log is the log's fault, to divide by it is as with any other value that is lost.
+bool rounded_to_zero(const record::Trace& trace, const EdgeOrigin& origin, const Point& point) {
+  if (origin.op >= trace.ops.size()) return false;
+  const auto& made = trace.ops[origin.op].outputs;  // at 1 it saturates as well
+  if (std::none_of(made.begin(), made.end(), [](const record::TensorUse& use) { return use.health.zero != 0; })) return false;
+  return origin.kind == EdgeKind::kSaturated && point.kind != PointKind::kLog && point.edge == 0 &&
+         one_of(plain_name(trace.ops[origin.op].name), {"softmax", "safe_softmax", "sigmoid", "erfc", "ndtr"});
+}
 
 class Underflow : public Rule {
  public:
@@ -25,7 +36,7 @@ class Underflow : public Rule {
     const EdgeOrigin origin = edge_origin(s.trace, s.culprit, *point->operand.tensor, point->edge);
     if (origin.op == record::kNone || origin.half) return std::nullopt;
     const bool lost = origin.kind == EdgeKind::kEpsilonLost;
-    if (origin.kind != EdgeKind::kUnderflow && !lost) return std::nullopt;
+    if (origin.kind != EdgeKind::kUnderflow && !lost && !rounded_to_zero(s.trace, origin, *point)) return std::nullopt;
     const record::Op& made = s.trace.ops[origin.op];
     const std::string name = plain_name(made.name), type = dtype_name(result_dtype(made));
     std::string text = lost ? "the epsilon " + figure(origin.epsilon) + " is lost to rounding in " + type
