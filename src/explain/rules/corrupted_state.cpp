@@ -11,6 +11,21 @@ std::string amount(const sense::Health& health) {
   return std::to_string(health.nan) + " NaN" + (health.inf() ? " and " + std::to_string(health.inf()) + " Inf" : "");
 }
 
+// The first bad look at this memory that an operator of the step took in, each value once: as it is, rather than expanded. The operator
+// may be given other bad values beside it.
+const record::TensorUse* whole(const record::Trace& trace, record::StorageId storage) {
+  const record::TensorUse* first = nullptr;
+  for (const auto& op : trace.ops) {
+    for (const auto& use : op.inputs) {
+      if (use.storage != storage || use.health.ok()) continue;
+      const auto size = static_cast<std::int64_t>(sense::info(use.dtype).size_bytes);
+      if (size == 0 || static_cast<std::int64_t>(use.health.numel) * size <= use.end - use.begin) return &use;
+      if (first == nullptr) first = &use;
+    }
+  }
+  return first;
+}
+
 class CorruptedState : public Rule {
  public:
   const char* name() const override { return "corrupted-state"; }
@@ -24,11 +39,9 @@ class CorruptedState : public Rule {
       if (!storage.name.empty()) what = storage.name;
     }
     std::string text = what + " holds NaN or Inf before the step began";
-    if (s.birth.first_reader < s.trace.ops.size())
-      if (const auto* bad = bad_input(s.trace.ops[s.birth.first_reader]))
-        text = what + " holds " + std::to_string(bad->health.nan) + " NaN and " +
-               std::to_string(bad->health.inf()) + " Inf of " + counted(bad->health.numel, "value") +
-               " before the step began";
+    if (const auto* use = whole(s.trace, s.birth.storage))
+      text = what + " holds " + std::to_string(use->health.nan) + " NaN and " + std::to_string(use->health.inf()) + " Inf of " +
+             counted(use->health.numel, "value") + " before the step began";
     if (s.op) {
       const auto* bad = bad_output(*s.op);
       text = s.op->name + " puts " + (bad ? amount(bad->health) : std::string("NaN or Inf")) + " into " + what +
