@@ -61,7 +61,7 @@ json series(const std::vector<double>& values) {
 
 }  // namespace
 
-decide::Verdict judge_step(Watched& watched, const std::vector<Loss>& losses) {
+decide::Verdict judge_step(const Watched& watched, Buffers& buffers, const std::vector<Loss>& losses) {
   std::vector<decide::LossFact> facts_of_losses;
   for (std::size_t i = 0; i < losses.size(); ++i) {
     decide::LossFact& fact = facts_of_losses.emplace_back();
@@ -76,7 +76,7 @@ decide::Verdict judge_step(Watched& watched, const std::vector<Loss>& losses) {
   }
   facts.parameters = static_cast<std::uint32_t>(watched.marks().size());
   decide::Verdict verdict = decide::judge(facts);
-  if (verdict.kind == decide::Verdict::Kind::kNothing && watched.buffers_at_start().turned_nan()) {
+  if (verdict.kind == decide::Verdict::Kind::kNothing && buffers.turned_nan()) {
     facts.buffers_turned_nan = true;
     verdict = decide::judge(facts);
   }
@@ -95,7 +95,7 @@ json new_alarm(const Watched& watched, decide::Policy policy, const std::string&
           {"history", {{"loss", series(history.loss)}, {"grad_absmax", series(history.grad_absmax)}}}};
 }
 
-json alarm_of_step(const Watched& watched, decide::Policy policy, const decide::Verdict& verdict,
+json alarm_of_step(const Watched& watched, const Buffers& buffers, decide::Policy policy, const decide::Verdict& verdict,
                    const std::vector<Loss>& losses) {
   constexpr std::size_t kListed = 64;
   json bad = json::array();
@@ -115,9 +115,9 @@ json alarm_of_step(const Watched& watched, decide::Policy policy, const decide::
   });
   std::string name = "loss", text;
   if (verdict.sink == decide::SinkKind::kBuffer) {
-    for (const Buffer& buffer : watched.live_buffers()) {
+    for (const Buffer& buffer : buffers.live()) {
       const sense::Health h = health_of(buffer.tensor);
-      if (h.nan == 0) continue;
+      if (h.nan == 0 || buffer.had_nan) continue;
       name = buffer.name;
       text = "the buffer " + name + " took in " + count_text(h) + "; loss and gradients are finite";
       break;
@@ -138,7 +138,7 @@ json alarm_of_step(const Watched& watched, decide::Policy policy, const decide::
   return alarm;
 }
 
-json alarm_at_start(const Watched& watched, decide::Policy policy) {
+json alarm_at_start(const Watched& watched, const Buffers& buffers, decide::Policy policy) {
   std::string kind, name;
   at::Tensor found;
   watched.for_each([&](std::size_t index, const at::Tensor& p) {
@@ -147,9 +147,9 @@ json alarm_at_start(const Watched& watched, decide::Policy policy) {
     name = watched.name_of(index, p);
     found = p;
   });
-  for (const Buffer& buffer : watched.live_buffers()) {
+  for (const Buffer& buffer : buffers.live()) {
     const bool statistic = buffer.name.ends_with("running_mean") || buffer.name.ends_with("running_var");
-    if (found.defined() || !statistic || health_of(buffer.tensor).nan == 0) continue;
+    if (found.defined() || !statistic || buffer.owner != watched.ordinal() || health_of(buffer.tensor).nan == 0) continue;
     kind = "buffer";
     name = buffer.name;
     found = buffer.tensor;
@@ -185,7 +185,8 @@ json alarm_of_written(const Watched& watched, decide::Policy policy, std::size_t
 }
 
 void tell_action(json& alarm, decide::Action action, bool applied) {
-  alarm["action"] = decide::ends(action)                     ? "stopped"
+  const bool was_damaged = !applied && alarm["weights"] == "damaged";  // by a step before this one
+  alarm["action"] = decide::ends(action)                     ? was_damaged ? "stopped before the optimizer" : "stopped"
                     : applied || !decide::vetoes(action)     ? "reported, the step is applied"
                                                              : "the step was left out";
 }

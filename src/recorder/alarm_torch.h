@@ -7,20 +7,21 @@
 
 #include "decide/policy.h"
 #include "decide/window.h"
+#include "recorder/buffers_torch.h"
 #include "recorder/document.h"
 #include "recorder/losses_torch.h"
 
 namespace finitude::recorder {
 
 // What its loss and gradients make of the step that is open.
-decide::Verdict judge_step(Watched& watched, const std::vector<Loss>& losses);
+decide::Verdict judge_step(const Watched& watched, Buffers& buffers, const std::vector<Loss>& losses);
 
 // Before anything is known of its reason. kind, name: of the sink.
 nlohmann::json new_alarm(const Watched& watched, decide::Policy policy, const std::string& kind, const std::string& name);
-nlohmann::json alarm_of_step(const Watched& watched, decide::Policy policy, const decide::Verdict& verdict,
+nlohmann::json alarm_of_step(const Watched& watched, const Buffers& buffers, decide::Policy policy, const decide::Verdict& verdict,
                              const std::vector<Loss>& losses);
 // The first parameter that is not finite, or normalisation statistic that is NaN, before any step. Null: there is none.
-nlohmann::json alarm_at_start(const Watched& watched, decide::Policy policy);
+nlohmann::json alarm_at_start(const Watched& watched, const Buffers& buffers, decide::Policy policy);
 // A parameter that is not finite after the optimizer has written it.
 nlohmann::json alarm_of_written(const Watched& watched, decide::Policy policy, std::size_t index, double loss);
 

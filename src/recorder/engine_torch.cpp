@@ -85,7 +85,11 @@ Watched& Engine::of(torch::optim::Optimizer& optimizer) {
 }
 
 void Engine::watch(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const NamedTensors& buffers) {
-  safely([&] { of(optimizer).name(parameters, buffers); });
+  safely([&] {
+    Watched& watched = of(optimizer);
+    watched.name(parameters);
+    buffers_.add(watched.ordinal(), buffers);
+  });
 }
 
 void Engine::watch(const at::Generator& generator) {
@@ -93,13 +97,16 @@ void Engine::watch(const at::Generator& generator) {
 }
 
 void Engine::forget(const torch::optim::Optimizer& optimizer) {
+  for (const auto& watched : watched_) {
+    if (&watched->optimizer() == &optimizer) safely([&] { buffers_.forget(watched->ordinal()); });
+  }
   std::erase_if(watched_, [&](const auto& watched) { return &watched->optimizer() == &optimizer; });
 }
 
 void Engine::loss(const at::Tensor& loss) {
   if (!on_) return;
   safely([&] {
-    if (again_ != nullptr) again_->add_loss(loss);
+    if (again_ != nullptr) again_->begin_loss(loss);
     else losses_.push_back(look_at_loss(loss));
   });
 }
@@ -109,27 +116,32 @@ void Engine::scan(torch::optim::Optimizer& optimizer) {
 }
 
 void Engine::input(const std::string& name, const at::Tensor& tensor) {
-  if (again_ == nullptr || !tensor.defined()) return;
+  if (!on_ || !tensor.defined()) return;
+  safely([&] { (again_ == nullptr ? inputs_ : inputs_again_).emplace_back(name, tensor.getIntrusivePtr()); });
+  if (again_ == nullptr) return;
   safely([&] { observe::Tracer::get().name_batch(*tensor.unsafeGetTensorImpl(), name); });
 }
 
 void Engine::begin(Watched& watched, bool* bad_at_start, StepResult* result) {
   losses_.clear();
+  inputs_.clear();
   result->step = watched.steps;
   watched.begin_step(generators_);
+  buffers_.begin_step();
   *bad_at_start = false;
   if (watched.has_begun) return;
   watched.has_begun = true;
   watched.largest_at_start = watched.largest_parameter();
-  json alarm = alarm_at_start(watched, policy_);
+  watched.found_finite_at_start();
+  json alarm = alarm_at_start(watched, buffers_, policy_);
   if (alarm.is_null()) return;
-  *bad_at_start = decide::vetoes(act(watched, std::move(alarm), nullptr, nullptr, false, result));
+  *bad_at_start = decide::vetoes(act(watched, std::move(alarm), {}, Stepped::kNotYet, result));
 }
 
-void Engine::look(Watched& watched, const at::Tensor& returned, StepResult* result) {
+void Engine::look(Watched& watched, const at::Tensor& returned, StepResult* result, bool written_only) {
   const bool is_told = !losses_.empty() && losses_.back().tensor == returned.unsafeGetTensorImpl();
   if (returned.defined() && !is_told) losses_.push_back(look_at_loss(returned));
-  watched.look_at_gradients();
+  watched.look_at_gradients(written_only);
   counters_.gradients_scanned += watched.gradients_read();
   if (!losses_.empty()) result->loss = losses_.back().value;
   if (!watched.unread().empty()) document_.not_watched("gradients on " + watched.unread());
@@ -184,20 +196,28 @@ StepResult Engine::judged(torch::optim::Optimizer& optimizer, const Closure& clo
     return result;
   }
   if (searches(optimizer)) return search(*watched, closure);
-  const at::Tensor returned = closure();
+  at::Tensor returned;
+  try {
+    returned = closure();
+  } catch (const std::exception& e) {
+    look_at_thrown(*watched, e.what());
+    throw;
+  } catch (...) {
+    look_at_thrown(*watched, "");
+    throw;
+  }
   ++counters_.closures;
   bool leave_out = false;
   safely([&] {
     look(*watched, returned, &result);
-    const decide::Verdict verdict = judge_step(*watched, losses_);
+    const decide::Verdict verdict = judge_step(*watched, buffers_, losses_);
     if (verdict.kind != decide::Verdict::Kind::kAlarm) return;
     const decide::Action action =
-        act(*watched, alarm_of_step(*watched, policy_, verdict, losses_), &closure, nullptr, false, &result);
+        act(*watched, alarm_of_step(*watched, buffers_, policy_, verdict, losses_), {&closure, nullptr, returned}, Stepped::kNotYet, &result);
     leave_out = decide::vetoes(action);
-    if (!leave_out) return;
     // As if the step had never begun: what it draws and counts is drawn and counted anew.
-    generators_.put_back(watched->generators_at_start());
-    watched->buffers_at_start().restore();
+    if (leave_out) put_back(*watched);
+    buffers_.settle();
   });
   if (leave_out) {
     ++watched->steps;
@@ -224,7 +244,7 @@ void Engine::apply(Watched& watched, StepResult* result) {
     }
     json alarm = alarm_of_written(watched, policy_, static_cast<std::size_t>(bad), result->loss);
     alarm["step"] = result->step;
-    act(watched, std::move(alarm), nullptr, nullptr, true, result);
+    act(watched, std::move(alarm), {}, Stepped::kAlready, result);
     watched.damaged = true;
   });
 }
@@ -237,17 +257,26 @@ StepResult Engine::search(Watched& watched, const Closure& closure) {
     return unwatched(watched.optimizer(), closure);
   }
   // Its evaluations are not sinks: what it returns and leaves is judged.
-  const at::Tensor returned = watched.optimizer().step(closure);
+  at::Tensor returned;
+  try {
+    returned = watched.optimizer().step(closure);
+  } catch (const std::exception& e) {
+    if (look_at_thrown(watched, e.what())) safely([&] { before->put_back(); });
+    throw;
+  } catch (...) {
+    if (look_at_thrown(watched, "")) safely([&] { before->put_back(); });
+    throw;
+  }
   ++counters_.closures;
   bool leave_out = false;
   safely([&] {
     losses_.clear();
     look(watched, returned, &result);
-    decide::Verdict verdict = judge_step(watched, losses_);
+    decide::Verdict verdict = judge_step(watched, buffers_, losses_);
     json alarm;
     if (verdict.kind == decide::Verdict::Kind::kAlarm) {
       verdict.harmless = false;  // the optimizer has gone by that loss already
-      alarm = alarm_of_step(watched, policy_, verdict, losses_);
+      alarm = alarm_of_step(watched, buffers_, policy_, verdict, losses_);
     } else {
       ++watched.steps;  // all parameters of the first steps, else a slice
       const std::int64_t bad = watched.look_at_written();
@@ -257,11 +286,12 @@ StepResult Engine::search(Watched& watched, const Closure& closure) {
       alarm["births"] = json::array();
     }
     alarm["weights"] = "clean";  // they are put back
-    leave_out = decide::vetoes(act(watched, std::move(alarm), &closure, before.get(), false, &result));
-    if (!leave_out) return;
-    before->put_back();
-    generators_.put_back(watched.generators_at_start());
-    watched.buffers_at_start().restore();
+    leave_out = decide::vetoes(act(watched, std::move(alarm), {&closure, before.get(), returned}, Stepped::kNotYet, &result));
+    if (leave_out) {
+      before->put_back();
+      put_back(watched);
+    }
+    buffers_.settle();
   });
   if (leave_out) {
     ++watched.steps;
@@ -270,6 +300,11 @@ StepResult Engine::search(Watched& watched, const Closure& closure) {
     apply(watched, &result);
   }
   return result;
+}
+
+void Engine::put_back(Watched& watched) {
+  generators_.put_back(watched.generators_at_start());
+  buffers_.put_back();
 }
 
 StepResult Engine::gate(torch::optim::Optimizer& optimizer, const at::Tensor& loss) {
@@ -281,11 +316,15 @@ StepResult Engine::gate(torch::optim::Optimizer& optimizer, const at::Tensor& lo
     begin(watched, &bad_at_start, &result);
     look(watched, loss, &result);
     if (!bad_at_start) {
-      const decide::Verdict verdict = judge_step(watched, losses_);
-      if (verdict.kind == decide::Verdict::Kind::kAlarm)
-        act(watched, alarm_of_step(watched, policy_, verdict, losses_), nullptr, nullptr, false, &result);
-      else
+      const decide::Verdict verdict = judge_step(watched, buffers_, losses_);
+      if (verdict.kind == decide::Verdict::Kind::kAlarm) {
+        json alarm = alarm_of_step(watched, buffers_, policy_, verdict, losses_);
+        alarm["cause"]["text"] = "the step was not run again: Recorder::gate is given no closure";
+        act(watched, std::move(alarm), {}, Stepped::kNotYet, &result);
+        buffers_.settle();
+      } else {
         watched.keep_history(result.loss);
+      }
     }
     ++watched.steps;
     ++counters_.steps;
@@ -293,8 +332,7 @@ StepResult Engine::gate(torch::optim::Optimizer& optimizer, const at::Tensor& lo
   return result;
 }
 
-decide::Action Engine::act(Watched& watched, json alarm, const Closure* closure, const SearchState* before, bool applied,
-                           StepResult* result) {
+decide::Action Engine::act(Watched& watched, json alarm, const Again& again, Stepped stepped, StepResult* result) {
   const std::string kind = alarm["sink"]["kind"];
   const bool harmless = alarm["harmless"];
   decide::SinkKind sink = decide::SinkKind::kGradient;
@@ -302,16 +340,20 @@ decide::Action Engine::act(Watched& watched, json alarm, const Closure* closure,
     if (decide::report_word(known) == kind) sink = known;
   }
   // Should our own work fail from here on, what was decided still holds.
-  if (closure != nullptr && (second_runs_.take(sink, harmless, false, false) ||
-                             (policy_ != decide::Policy::kWarn && second_runs_.take_in_place()))) {
-    safely([&] { explain(watched, alarm, *closure, before); });
+  if (again.closure != nullptr && (second_runs_.take(sink, harmless, false, false) ||
+                                   (policy_ != decide::Policy::kWarn && second_runs_.take_in_place()))) {
+    safely([&] { explain(watched, alarm, again); });
+  } else if (again.closure != nullptr) {
+    alarm["cause"]["text"] = policy_ == decide::Policy::kRaise ? "the step was not run again: the policy is raise"
+                                                               : "the step was not run again: alarms before this one were";
   }
   const decide::Action action = machine_.on_alarm(watched.ordinal(), alarm["step"], harmless);
   result->alarm = true;
-  result->applied = applied || !decide::vetoes(action);
+  result->applied = stepped == Stepped::kAlready || (stepped == Stepped::kNotYet && !decide::vetoes(action));
   if (result->applied && !harmless) alarm["weights"] = "damaged";
   tell_action(alarm, action, result->applied);
-  if (applied && action == decide::Action::kSkip) alarm["action"] = "reported, the step is applied";
+  if (stepped == Stepped::kAlready && action == decide::Action::kSkip) alarm["action"] = "reported, the step is applied";
+  if (stepped == Stepped::kThrown) alarm["action"] = "the program's own exception";
   if (decide::ends(action)) {
     result->status = Status("step " + std::to_string(alarm["step"].get<std::uint64_t>()) + ": " + alarm["text"].get<std::string>());
   }
@@ -322,51 +364,6 @@ decide::Action Engine::act(Watched& watched, json alarm, const Closure* closure,
     say(show::terminal(document_.of_alarm(alarm, counters_), {}));
   });
   return action;
-}
-
-void Engine::explain(Watched& watched, json& alarm, const Closure& closure, const SearchState* before) {
-  const Fingerprint first = fingerprint(losses_, watched, generators_);
-  SecondRun run(watched, generators_, before);
-  const bool keeps = options_.capsules != 0 && !options_.runs.empty();
-  if (!run.begin({options_.debug_lines, keeps || options_.experiments > 0 ? options_.capsule_max_bytes : 0})) {
-    alarm["rerun_text"] = "closure: another recorder of this process was explaining a step";
-    return;
-  }
-  std::string why;
-  at::Tensor returned;
-  again_ = &run;
-  try {
-    returned = before != nullptr ? watched.optimizer().step(closure) : closure();
-  } catch (const std::exception& e) {
-    why = std::string("the second run raised ") + e.what();
-  } catch (...) {
-    why = "the second run raised an exception";
-  }
-  again_ = nullptr;
-  run.end(returned);
-  const bool same = why.empty() && run.bits() == first;
-  if (why.empty() && !same && !run.failed_again()) {
-    alarm["rerun"] = "transient";
-    alarm["rerun_by"] = "closure";
-    alarm["rerun_text"] = "the closure was called again; the step came out finite";
-    return;
-  }
-  if (!why.empty()) {
-    alarm["rerun_text"] = "closure: " + why.substr(0, why.find('\n'));
-    return;
-  }
-  alarm["rerun"] = "persistent";
-  alarm["rerun_by"] = "closure";
-  alarm["rerun_verified"] = same;
-  alarm["rerun_text"] = std::string("the closure was called again") + (same ? "; loss and gradients came out with the same bits"
-                                                                            : "; it failed again, with other bits");
-  json found = run.analyse(watched.history(), options_.experiments);
-  if (!found["births"].empty()) {
-    for (const char* key : {"births", "cause", "fix", "path"}) alarm[key] = std::move(found[key]);
-  } else {
-    alarm["cause"]["text"] = "the second run shows no operator that made it";
-  }
-  if (keeps && options_.capsule_max_bytes != 0) write_capsule(watched, alarm, run);
 }
 
 }  // namespace finitude::recorder

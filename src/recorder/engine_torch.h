@@ -13,7 +13,9 @@
 #include "finitude/recorder.h"
 #include "observe/no_warnings_torch.h"
 #include "recorder/alarm_torch.h"
+#include "recorder/buffers_torch.h"
 #include "recorder/document.h"
+#include "recorder/sameness_torch.h"
 #include "recorder/second_run_torch.h"
 #include "recorder/watched_torch.h"
 
@@ -53,16 +55,28 @@ class Engine {
 
   Watched& of(torch::optim::Optimizer& optimizer);
   void begin(Watched& watched, bool* bad_at_start, StepResult* result);
-  // Loss and gradients of the step that is open.
-  void look(Watched& watched, const at::Tensor& returned, StepResult* result);
+  // Loss and gradients of the step that is open. written_only: not the gradients that nothing has written since it began.
+  void look(Watched& watched, const at::Tensor& returned, StepResult* result, bool written_only = false);
   StepResult judged(torch::optim::Optimizer& optimizer, const Closure& closure);
   StepResult unwatched(torch::optim::Optimizer& optimizer, const Closure& closure);
   StepResult search(Watched& watched, const Closure& closure);
   void apply(Watched& watched, StepResult* result);
-  // To be called where something is bad. applied: the optimizer has stepped, and cannot be kept from it.
-  decide::Action act(Watched& watched, nlohmann::json alarm, const Closure* closure, const SearchState* before, bool applied,
-                     StepResult* result);
-  void explain(Watched& watched, nlohmann::json& alarm, const Closure& closure, const SearchState* before);
+  // The closure, or the optimizer that calls it, has thrown: what there is to see of it, an alarm or nothing. True: an alarm for which
+  // the policy leaves the step out.
+  bool look_at_thrown(Watched& watched, const char* what);
+  // Where the optimizer stands when something is bad: it can be kept from the step, it has stepped, or its step was thrown out of.
+  enum class Stepped { kNotYet, kAlready, kThrown };
+  // What there is to run again, and what it came to. Null, or empty: cannot be run again.
+  struct Again {
+    const Closure* closure = nullptr;
+    const SearchState* before = nullptr;
+    at::Tensor returned;
+  };
+  // To be called where something is bad.
+  decide::Action act(Watched& watched, nlohmann::json alarm, const Again& again, Stepped stepped, StepResult* result);
+  void explain(Watched& watched, nlohmann::json& alarm, const Again& again);
+  // Generators and buffers, as the step began.
+  void put_back(Watched& watched);
   bool has_folder();
   void write_capsule(Watched& watched, nlohmann::json& alarm, SecondRun& run);
   // Capsules that are written beside the program: what has come of them; until there are none any more.
@@ -79,9 +93,11 @@ class Engine {
   Document document_;
   Counters counters_;
   Generators generators_;
+  Buffers buffers_;
   std::vector<std::unique_ptr<Watched>> watched_;
   std::uint32_t next_ordinal_ = 0;
   std::vector<Loss> losses_;     // of the step that is open
+  NamedInputs inputs_, inputs_again_;  // of it, and of its second run
   SecondRun* again_ = nullptr;   // while a closure runs a second time
   std::map<std::string, std::uint64_t> pending_;  // folder of a capsule that is being written -> its step
   std::string folder_, no_folder_;  // the latter: why there is none

@@ -39,40 +39,29 @@ bool is_bad(const at::Tensor& tensor) {
 
 std::string line_of(const std::string& file, std::uint32_t number) { return show::source_line(file, static_cast<int>(number)); }
 
-bool holds_nan(const at::Tensor& tensor) {
-  observe::TensorView v;
-  return observe::view_of(*tensor.unsafeGetTensorImpl(), &v) && observe::full(v).nan != 0;
-}
-
 }  // namespace
 
-SecondRun::SecondRun(Watched& watched, const Generators& generators, const SearchState* search)
-    : watched_(watched), generators_(generators), search_(search) {}
+SecondRun::SecondRun(Watched& watched, const Generators& generators, Buffers& buffers, const SearchState* search)
+    : watched_(watched), generators_(generators), buffers_(buffers), search_(search) {}
 
 SecondRun::~SecondRun() { put_back(); }
 
-bool SecondRun::begin(const Options& options) {
+bool SecondRun::begin(const Options& options, const at::Tensor& first_loss, const std::vector<std::unique_ptr<Watched>>& others) {
   if (under_way.exchange(true)) return false;
   begun_ = true;
   // Set aside what the first run left.
   generators_.take(&generators_after_);
-  buffers_after_ = watched_.buffers_at_start();
+  buffers_after_ = buffers_.at_start();
   buffers_after_.take();
   if (search_ != nullptr) search_after_ = std::make_unique<SearchState>(watched_.optimizer());
-  watched_.for_each([&](std::size_t, const at::Tensor& p) {
-    const at::Tensor* gradient = gradient_of(p);
-    gradients_.emplace_back(p, gradient != nullptr ? *gradient : at::Tensor());
-  });
   to_put_back_ = true;
   // Back to where it began.
   if (search_ != nullptr) search_->put_back();
-  for (std::size_t i = 0; i < gradients_.size(); ++i) {
-    const auto& [parameter, gradient] = gradients_[i];
-    const at::NoGradGuard no_grad;
-    parameter.mutable_grad() = watched_.had_gradient(i) && gradient.defined() ? at::zeros_like(gradient) : at::Tensor();
-  }
+  watched_.for_each([&](std::size_t i, const at::Tensor& p) { gradients_.set_aside(p, watched_.had_gradient(i)); });
+  for (const auto& other : others) other->for_each([&](std::size_t, const at::Tensor& p) { gradients_.set_aside(p, true); });
+  gradients_.set_aside_below(first_loss);
   generators_.put_back(watched_.generators_at_start());
-  watched_.buffers_at_start().restore();
+  buffers_.put_back();
   begin_places(options.debug_lines);
   Tracer::get().clear();
   Tracer::get().start(&places());
@@ -85,6 +74,15 @@ void SecondRun::add_sink(const std::string& kind, const std::string& name, const
   if (!is_bad(tensor)) return;
   failed_again_ = true;
   Tracer::get().add_sink(kind, name, *tensor.unsafeGetTensorImpl(), 0);
+}
+
+void SecondRun::begin_loss(const at::Tensor& tensor) {
+  Tracer::get().pause(true);  // what is set aside is no part of the step
+  TapeRecorder::get().pause(true);
+  gradients_.set_aside_below(tensor);
+  TapeRecorder::get().pause(false);
+  Tracer::get().pause(false);
+  add_loss(tensor);
 }
 
 void SecondRun::add_loss(const at::Tensor& tensor) {
@@ -117,10 +115,9 @@ void SecondRun::end(const at::Tensor& returned) {
     tape.name_storage(*gradient->unsafeGetTensorImpl(), "gradient", name);
   });
   // A buffer may hold an intended infinity; what counts is a NaN that was not there.
-  const bool turned_nan = watched_.buffers_at_start().turned_nan();
-  for (const Buffer& buffer : watched_.live_buffers()) {
+  for (const Buffer& buffer : buffers_.live()) {
     tracer.name_storage(*buffer.tensor.unsafeGetTensorImpl(), record::Origin::kBuffer, buffer.name);
-    if (turned_nan && holds_nan(buffer.tensor)) add_sink("buffer", buffer.name, buffer.tensor);
+    if (!buffer.had_nan && holds_nan(buffer.tensor)) add_sink("buffer", buffer.name, buffer.tensor);
     if (!taped_) continue;
     tape.name_storage(*buffer.tensor.unsafeGetTensorImpl(), "buffer", buffer.name);
     tape.add_outcome("buffer", buffer.name, buffer.tensor);
@@ -180,12 +177,11 @@ void SecondRun::put_back() noexcept {
     TapeRecorder::get().clear();
     end_places();
     if (to_put_back_) {
-      for (const auto& [parameter, gradient] : gradients_) parameter.mutable_grad() = gradient;
+      gradients_.put_back();
       generators_.put_back(generators_after_);
       buffers_after_.restore();
       if (search_after_) search_after_->put_back();
     }
-    gradients_.clear();
   } catch (...) {
   }
   under_way = false;

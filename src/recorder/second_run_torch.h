@@ -11,6 +11,8 @@
 
 #include "capture/tape.h"
 #include "finitude/recorder.h"
+#include "recorder/buffers_torch.h"
+#include "recorder/leaf_gradients_torch.h"
 #include "recorder/losses_torch.h"
 #include "recorder/search_torch.h"
 
@@ -19,7 +21,7 @@ namespace finitude::recorder {
 class SecondRun {
  public:
   // search: what the optimizer was before its step, where it steps within the run.
-  SecondRun(Watched& watched, const Generators& generators, const SearchState* search);
+  SecondRun(Watched& watched, const Generators& generators, Buffers& buffers, const SearchState* search);
   ~SecondRun();  // as put_back()
 
   struct Options {
@@ -27,13 +29,15 @@ class SecondRun {
     std::size_t tape_bytes = 0;  // 0: no tape
   };
   // True: it has begun; what runs now is recorded. False: another second run of this process is under way.
-  bool begin(const Options& options);
-  // A loss, as its backward begins.
-  void add_loss(const at::Tensor& tensor);
+  // first_loss: what the closure returned in the first run. others: optimizers whose gradients it may have written as well.
+  bool begin(const Options& options, const at::Tensor& first_loss, const std::vector<std::unique_ptr<Watched>>& others);
+  // A loss that the closure tells of, as its backward begins.
+  void begin_loss(const at::Tensor& tensor);
   // It is over. `returned`: what the closure did; undefined where it threw.
   void end(const at::Tensor& returned);
 
   const Fingerprint& bits() const { return bits_; }
+  const std::vector<Loss>& losses() const { return losses_; }
   bool failed_again() const { return failed_again_; }
   // {births, cause, fix, path} of what was traced. seconds: the most that trying the fix on what was taped may take.
   nlohmann::json analyse(const explain::StepHistory& history, double seconds);
@@ -47,15 +51,17 @@ class SecondRun {
  private:
   const capture::Tape& tape();
   capture::Tape taken_tape();
+  void add_loss(const at::Tensor& tensor);
   void add_sink(const std::string& kind, const std::string& name, const at::Tensor& tensor);
 
   Watched& watched_;
   const Generators& generators_;
+  Buffers& buffers_;
   const SearchState* const search_;
   std::unique_ptr<SearchState> search_after_;
   std::string statistics_;             // of the trace, as capture::write_statistics gives them
   std::optional<capture::Tape> tape_;  // of the recording, once it was asked for
-  std::vector<std::pair<at::Tensor, at::Tensor>> gradients_;  // parameter, gradient of the first run
+  LeafGradients gradients_;            // of the first run
   std::vector<std::string> generators_after_;
   observe::BufferSnapshot buffers_after_;
   std::vector<Loss> losses_;

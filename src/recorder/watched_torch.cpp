@@ -28,12 +28,12 @@ std::string short_class(const torch::optim::Optimizer& optimizer) {
   return name;
 }
 
-bool is_finite(const at::Tensor& tensor) {
+}  // namespace
+
+bool is_finite(const at::Tensor& tensor) noexcept {
   observe::TensorView v;
   return !tensor.defined() || !observe::view_of(*tensor.unsafeGetTensorImpl(), &v) || !observe::quick(v).bad;
 }
-
-}  // namespace
 
 const at::Tensor* gradient_of(const at::Tensor& parameter) {
   if (!parameter.defined()) return nullptr;
@@ -64,19 +64,10 @@ void Generators::put_back(const std::vector<std::string>& states) const noexcept
 Watched::Watched(torch::optim::Optimizer& optimizer, std::uint32_t ordinal)
     : optimizer_(&optimizer), class_name_(short_class(optimizer)), ordinal_(ordinal) {}
 
-void Watched::name(const NamedTensors& parameters, const NamedTensors& buffers) {
+void Watched::name(const NamedTensors& parameters) {
   for (const auto& [name, tensor] : parameters) {
     if (tensor.defined()) names_.insert_or_assign(tensor.unsafeGetTensorImpl(), name);
   }
-  std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : buffers) {
-    if (!tensor.defined()) continue;
-    const observe::WeakTensor weak(tensor.getIntrusivePtr());
-    if (std::any_of(buffers_.begin(), buffers_.end(), [&](const auto& known) { return known.second == weak; })) continue;
-    buffers_.emplace_back(name, weak);
-    tensors.push_back(tensor);
-  }
-  buffer_copies_.watch(tensors);
 }
 
 std::string Watched::name_of(std::size_t index, const at::Tensor& parameter) const {
@@ -84,25 +75,40 @@ std::string Watched::name_of(std::size_t index, const at::Tensor& parameter) con
   return found != names_.end() ? found->second : "parameter " + std::to_string(index);
 }
 
-std::vector<Buffer> Watched::live_buffers() const {
-  std::vector<Buffer> live;
-  for (const auto& [name, weak] : buffers_) {
-    if (auto tensor = weak.lock(); tensor.defined()) live.push_back({name, at::Tensor(std::move(tensor))});
-  }
-  return live;
-}
-
 void Watched::begin_step(const Generators& generators) {
   generators.take(&generators_);
-  buffer_copies_.take();
   had_.clear();
-  for_each([&](std::size_t, const at::Tensor& p) { had_.push_back(gradient_of(p) != nullptr); });
+  for_each([&](std::size_t, const at::Tensor& p) {
+    Had& had = had_.emplace_back();
+    const at::Tensor* gradient = gradient_of(p);
+    if (gradient == nullptr) return;
+    had.gradient = gradient->unsafeGetTensorImpl();
+    had.version = observe::version_of(*had.gradient);
+    if (had_.size() > marks_.size()) return;
+    const observe::GradMark& last = marks_[had_.size() - 1];
+    if (last.grad != had.gradient || last.version != had.version) return;
+    had.clean = last.state == observe::GradMark::kClean;
+    had.bad = last.state > observe::GradMark::kClean;
+    if (had.bad) had.held.emplace(gradient->getIntrusivePtr());
+  });
   bad_.assign(had_.size(), false);
   marks_.assign(had_.size(), {});
   read_ = 0;
 }
 
-void Watched::look_at_gradients() {
+bool Watched::began_bad(std::size_t index, const at::Tensor& parameter) const {
+  const at::Tensor* gradient = gradient_of(parameter);
+  if (gradient == nullptr || index >= had_.size() || had_[index].clean) return false;
+  const Had& had = had_[index];
+  return had.gradient == gradient->unsafeGetTensorImpl() && (!had.bad || !had.held->expired());
+}
+
+bool Watched::left_bad(std::size_t index, const at::Tensor& parameter) const {
+  if (!began_bad(index, parameter) || !had_[index].bad) return false;
+  return had_[index].version == observe::version_of(*gradient_of(parameter)->unsafeGetTensorImpl());
+}
+
+void Watched::look_at_gradients(bool written_only) {
   unread_.clear();
   for_each([&](std::size_t index, const at::Tensor& p) {
     if (index >= marks_.size()) {  // a group was added within the step
@@ -111,7 +117,7 @@ void Watched::look_at_gradients() {
     }
     const at::Tensor* gradient = gradient_of(p);
     marks_[index] = {};
-    if (gradient == nullptr) return;
+    if (gradient == nullptr || (written_only && left_bad(index, p))) return;
     observe::TensorView v;
     if (!gradient->device().is_cpu() || (!gradient->is_sparse() && !observe::view_of(*gradient->unsafeGetTensorImpl(), &v))) {
       if (unread_.empty()) unread_ = gradient->device().str();
@@ -128,9 +134,28 @@ std::int64_t Watched::look_at_written() {
   std::int64_t bad = -1;
   const std::size_t slice = slice_++ % kRotation;
   for_each([&](std::size_t index, const at::Tensor& p) {
-    if (bad < 0 && (all || index % kRotation == slice) && !is_finite(p)) bad = static_cast<std::int64_t>(index);
+    if (index >= seen_.size()) seen_.resize(index + 1);
+    if (p.defined()) seen_[index].version = observe::version_of(*p.unsafeGetTensorImpl());
+    if (bad >= 0 || (!all && index % kRotation != slice)) return;
+    if (is_finite(p)) seen_[index].finite_after = steps;
+    else bad = static_cast<std::int64_t>(index);
   });
   return bad;
+}
+
+void Watched::found_finite_at_start() {
+  for_each([&](std::size_t index, const at::Tensor& p) {
+    seen_.push_back({is_finite(p) ? 0 : kNever, p.defined() ? observe::version_of(*p.unsafeGetTensorImpl()) : 0});
+  });
+}
+
+std::optional<std::uint64_t> Watched::steps_when_finite(std::size_t index) const {
+  if (index >= seen_.size() || seen_[index].finite_after == kNever) return std::nullopt;
+  return seen_[index].finite_after;
+}
+
+bool Watched::is_written_since_step(std::size_t index, const at::Tensor& parameter) const {
+  return seen_[index].version != observe::version_of(*parameter.unsafeGetTensorImpl());
 }
 
 double Watched::largest_parameter() const {

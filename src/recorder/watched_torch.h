@@ -1,5 +1,5 @@
-// One optimizer as the recorder knows it: what its parameters and buffers are called, what they were when the step began, and
-// what its last steps were like.
+// One optimizer as the recorder knows it: what its parameters are called, what they were when the step began, and what its last
+// steps were like.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -15,7 +16,6 @@
 
 #include "explain/explain.h"
 #include "finitude/recorder.h"
-#include "observe/buffer_snapshot_torch.h"
 #include "observe/gradient_look_torch.h"
 #include "observe/seen_torch.h"
 
@@ -36,16 +36,11 @@ class Generators {
   std::vector<at::Generator> all_;
 };
 
-struct Buffer {
-  std::string name;
-  at::Tensor tensor;
-};
-
 class Watched {
  public:
   Watched(torch::optim::Optimizer& optimizer, std::uint32_t ordinal);
 
-  void name(const NamedTensors& parameters, const NamedTensors& buffers);
+  void name(const NamedTensors& parameters);
 
   torch::optim::Optimizer& optimizer() const { return *optimizer_; }
   const std::string& class_name() const { return class_name_; }
@@ -60,16 +55,18 @@ class Watched {
     }
   }
   std::string name_of(std::size_t index, const at::Tensor& parameter) const;
-  std::vector<Buffer> live_buffers() const;
 
-  // Buffers and generators as they are now, and which parameters have gradients.
+  // Generators as they are now, and which gradients the parameters have.
   void begin_step(const Generators& generators);
   const std::vector<std::string>& generators_at_start() const { return generators_; }
-  bool had_gradient(std::size_t index) const { return index < had_.size() && had_[index]; }
-  observe::BufferSnapshot& buffers_at_start() { return buffer_copies_; }
+  bool had_gradient(std::size_t index) const { return index < had_.size() && had_[index].gradient != nullptr; }
+  // Its gradient may have been bad as the step began, and is the tensor that it was then: the step has added to it at most.
+  bool began_bad(std::size_t index, const at::Tensor& parameter) const;
+  // It is what the last step left bad, and nothing of this step is in it.
+  bool left_bad(std::size_t index, const at::Tensor& parameter) const;
 
-  // Reads every gradient. `bad` or'ed into what is known of earlier looks in this step.
-  void look_at_gradients();
+  // Reads every gradient. `bad` or'ed into what is known of earlier looks in this step. written_only: not what left_bad().
+  void look_at_gradients(bool written_only = false);
   const std::vector<observe::GradMark>& marks() const { return marks_; }
   bool was_bad(std::size_t index) const { return index < bad_.size() && bad_[index]; }
   std::uint64_t gradients_read() const { return read_; }
@@ -80,6 +77,12 @@ class Watched {
   // and a 64th of them after each later one.
   std::int64_t look_at_written();
   double largest_parameter() const;
+  // All parameters were found finite before the first step.
+  void found_finite_at_start();
+  // How many steps had been taken when this one was read last, and was finite. Empty: it never was.
+  std::optional<std::uint64_t> steps_when_finite(std::size_t index) const;
+  // Something wrote it after the optimizer's last step.
+  bool is_written_since_step(std::size_t index, const at::Tensor& parameter) const;
 
   void keep_history(double loss);
   explain::StepHistory history() const;
@@ -97,16 +100,30 @@ class Watched {
   std::string class_name_;
   std::uint32_t ordinal_;
   std::unordered_map<const c10::TensorImpl*, std::string> names_;
-  std::vector<std::pair<std::string, observe::WeakTensor>> buffers_;
-  observe::BufferSnapshot buffer_copies_;
   std::vector<std::string> generators_;
-  std::vector<bool> had_, bad_;
+  struct Had {
+    const c10::TensorImpl* gradient = nullptr;  // to tell one from another; not to be looked into
+    std::uint32_t version = 0;
+    bool clean = false, bad = false;            // it is as the last step left it: finite, or not
+    std::optional<observe::WeakTensor> held;    // bad: the gradient, as another may come to lie at the same address
+  };
+  std::vector<Had> had_;
+  std::vector<bool> bad_;
   std::vector<observe::GradMark> marks_;
   std::uint64_t read_ = 0;
   std::string unread_;
   std::size_t slice_ = 0;
+  struct Seen {
+    std::uint64_t finite_after = kNever;
+    std::uint32_t version = 0;  // as the optimizer left it
+  };
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+  std::vector<Seen> seen_;
   std::deque<Point> points_;
 };
+
+// What cannot be read is.
+bool is_finite(const at::Tensor& tensor) noexcept;
 
 // The learning rate of the first group, and eps where its options have one; 0 where they have none.
 double learning_rate(const torch::optim::Optimizer& optimizer) noexcept;
