@@ -1,29 +1,47 @@
 #include "recorder/code_posix.h"
 
-#include <dlfcn.h>
 #include <link.h>
 #include <unwind.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <string_view>
 
 namespace finitude::recorder {
 namespace {
 
-std::string folder_of(const std::string& file) {
-  const std::size_t slash = file.rfind('/');
-  return slash == std::string::npos ? std::string() : file.substr(0, slash + 1);
+// Libraries whose frames stand between a line of the program and the operator that it calls, by what they are called wherever they lie:
+// torch's own and those that it brings along, the runtimes of C and C++, and ours.
+bool is_between(std::string_view file) {
+  static constexpr std::string_view kNames[] = {
+      "libtorch", "libtorch_cpu", "libtorch_cuda", "libtorch_cuda_linalg", "libtorch_hip", "libtorch_xpu", "libtorch_python",
+      "libtorch_global_deps", "libc10", "libc10_cuda", "libc10_hip", "libc10_xpu", "libcaffe2_nvrtc", "libshm", "libgomp", "libomp", "libiomp5",
+      "libstdc++", "libsupc++", "libc++", "libc++abi", "libgcc_s", "libc", "libm", "libpthread", "libdl", "librt", "ld-linux-x86-64",
+      "ld-linux-aarch64", "linux-vdso", "libasan", "libubsan", "libtsan", "liblsan", "libfinitude_core", "libfinitude_torch"};
+  if (file.empty() || file.front() == '[') return true;  // the kernel's
+  file.remove_prefix(file.rfind('/') + 1);
+  return file.starts_with("libmkl_") || std::any_of(std::begin(kNames), std::end(kNames), [&](std::string_view name) {
+    // "libgomp-a34b3233.so.1" is what a wheel makes of it.
+    return file.starts_with(name) && (file.size() == name.size() || file[name.size()] == '.' || file[name.size()] == '-');
+  });
 }
 
-// As the loader calls it.
-std::string file_of(const void* address) {
-  Dl_info info;
-  return dladdr(address, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
-}
-
-bool is_of_system(std::string_view file) {
-  return file.empty() || file.starts_with("/lib") || file.starts_with("/usr/lib") || file.front() != '/';
+// Where each piece of memory comes from: begin -> file, absolute, as the kernel knows it. The loader's names may be relative to a
+// folder that the program has left.
+std::map<std::uintptr_t, std::string> mapped_files() {
+  std::map<std::uintptr_t, std::string> files;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const std::size_t path = line.find_first_of("/[");
+    std::uintptr_t begin = 0;
+    std::from_chars(line.data(), line.data() + line.size(), begin, 16);
+    files[begin] = path == std::string::npos ? "" : line.substr(path);
+  }
+  return files;
 }
 
 struct Loaded {
@@ -56,15 +74,21 @@ void ProgramCode::look(const void* own, const void* torch) {
   dl_iterate_phdr(&add, &all);
   if (all.empty()) return;
   std::error_code error;
+  const auto mapped = mapped_files();
+  for (Loaded& one : all) {
+    if (one.parts.empty()) continue;
+    auto after = mapped.upper_bound(one.parts.front().begin);
+    if (after != mapped.begin() && (--after)->second.starts_with('/')) one.file = after->second;
+  }
   // The first is the program, and has no name.
   all.front().file = std::filesystem::read_symlink("/proc/self/exe", error).string();
-  const std::string own_file = file_of(own), folder = folder_of(file_of(torch));
-  const auto is_foreign = [&](const std::string& file) {
-    return file == own_file || (!folder.empty() && folder_of(file) == folder) || is_of_system(file);
+  const auto holds = [](const Loaded& one, const void* code) {
+    const auto address = reinterpret_cast<std::uintptr_t>(code);
+    return std::any_of(one.parts.begin(), one.parts.end(), [&](const auto& part) { return part.begin <= address && address < part.end; });
   };
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Loaded& one = all[i];
-    if (i != 0 && is_foreign(one.file)) continue;
+    if (i != 0 && (is_between(one.file) || holds(one, own) || holds(one, torch))) continue;
     files_.push_back(one.file);
     for (const auto& part : one.parts) ranges_.push_back({part.begin, part.end, part.base, files_.size() - 1});
   }

@@ -1,4 +1,4 @@
-// Which code in memory is the program's own: neither torch, nor this library, nor the system's.
+// Which code in memory is the program's own, its libraries' included: neither torch's, nor this library's, nor a runtime's.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct CodeAddress {
 
 class ProgramCode {
  public:
-  // As what is loaded now. own: an address in this library; torch: one in a library of torch, whose folder is all torch's.
+  // As what is loaded now. own: an address in this library; torch: one in a library of torch.
   void look(const void* own, const void* torch);
   bool contains(std::uintptr_t address) const noexcept;
   CodeAddress locate(std::uintptr_t address) const;

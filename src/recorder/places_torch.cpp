@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 
-#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -29,6 +28,9 @@ Current& current() {
   return *instance;
 }
 
+// A compiler may have been given a relative path, of a folder that nobody knows any more: it stays as it is, and has no text. What
+// lies there as seen from the folder of the moment may be another file.
+
 // Headers whose inline functions stand between a line of the program and the operator that it calls.
 bool is_library(std::string_view file) {
   for (const std::string_view system : {"/usr/include/", "/usr/lib/", "/usr/local/include/c++/"}) {
@@ -38,13 +40,6 @@ bool is_library(std::string_view file) {
     if (file.find(part) != std::string_view::npos) return true;
   }
   return false;
-}
-
-// A compiler may have been given a relative path, of a folder that nobody knows any more: then it stays as it is.
-std::string absolute(const std::string& file) {
-  std::error_code error;
-  const auto path = std::filesystem::absolute(file, error).lexically_normal();
-  return error || !std::filesystem::exists(path, error) ? file : path.string();
 }
 
 bool key(std::string* bytes) {
@@ -67,9 +62,11 @@ bool tell(record::Stack* stack) {
     const std::lock_guard<std::mutex> lock(c.mutex);
     for (std::size_t i = 0; c.lines != nullptr && i < count; ++i) {
       const CodeAddress address = c.code.locate(addresses[i]);
-      for (record::Frame frame : c.lines->at(address.file, address.offset)) {
+      const auto& found = c.lines->at(address.file, address.offset);
+      // Of code that tells no line it is the callers that do: theirs is not the line that called the operator.
+      if (found.empty() && frames->empty()) break;
+      for (record::Frame frame : found) {
         if (is_library(frame.file)) continue;
-        frame.file = absolute(frame.file);
         frames->push_back(std::move(frame));
       }
     }
@@ -81,7 +78,7 @@ bool tell(record::Stack* stack) {
   }
   if (!frames->empty()) return true;
   for (auto site = scopes.rbegin(); site != scopes.rend(); ++site)
-    frames->push_back({absolute((*site)->file), (*site)->line, (*site)->name});
+    frames->push_back({(*site)->file, (*site)->line, (*site)->name});
   return !frames->empty();
 }
 

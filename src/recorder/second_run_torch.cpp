@@ -37,7 +37,18 @@ bool is_bad(const at::Tensor& tensor) {
   return tensor.defined() && observe::view_of(*tensor.unsafeGetTensorImpl(), &v) && observe::quick(v).bad;
 }
 
-std::string line_of(const std::string& file, std::uint32_t number) { return show::source_line(file, static_cast<int>(number)); }
+// A relative path is that of the compiler, see places_torch.cpp.
+bool tells_file(const std::string& file) { return file.starts_with('/'); }
+
+std::string line_of(const std::string& file, std::uint32_t number) {
+  return tells_file(file) ? show::source_line(file, static_cast<int>(number)) : std::string();
+}
+
+void drop_doubtful_sources(nlohmann::json& value) {
+  if (value.is_object() && value.contains("source") && !tells_file(value.value("file", ""))) value["source"] = "";
+  if (!value.is_structured()) return;
+  for (auto& item : value) drop_doubtful_sources(item);
+}
 
 }  // namespace
 
@@ -138,6 +149,7 @@ nlohmann::json SecondRun::analyse(const explain::StepHistory& history, double se
   options.seconds = taped_ ? seconds : 0;
   options.step = [&]() -> replay::StepLab* { return &step.emplace(tape(), trace); };
   nlohmann::json found = show::analysis(trace, history, &lab, options);
+  drop_doubtful_sources(found);
   if (taped_) statistics_ = capture::write_statistics(trace, false);
   if (found["fix"].is_object()) found["fix"].erase("edit");  // the words of a change to a Python program
   tracer.clear();
