@@ -28,6 +28,8 @@ class FINITUDE_API Scope {
 #define FINITUDE_JOIN2(a, b) a##b
 #define FINITUDE_JOIN(a, b) FINITUDE_JOIN2(a, b)
 // FINITUDE_HERE("head"): from this line to the end of the block. The name is a string literal.
-#define FINITUDE_HERE(name)                                                                                             \
-  static constexpr ::finitude::Scope::Site FINITUDE_JOIN(finitude_site_, __LINE__){name, __FILE__, __LINE__, ""};       \
-  const ::finitude::Scope FINITUDE_JOIN(finitude_scope_, __LINE__)(&FINITUDE_JOIN(finitude_site_, __LINE__))
+// Any number of them may stand on a line.
+#define FINITUDE_HERE(name) FINITUDE_HERE_AS(name, __COUNTER__)
+#define FINITUDE_HERE_AS(name, id)                                                                                      \
+  static constexpr ::finitude::Scope::Site FINITUDE_JOIN(finitude_site_, id){name, __FILE__, __LINE__, ""};             \
+  const ::finitude::Scope FINITUDE_JOIN(finitude_scope_, id)(&FINITUDE_JOIN(finitude_site_, id))

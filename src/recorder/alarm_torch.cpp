@@ -6,6 +6,7 @@
 
 #include "observe/settings_torch.h"
 #include "observe/tensor_view_torch.h"
+#include "recorder/optimizer_state_torch.h"
 #include "show/findings.h"
 #include "show/words.h"
 
@@ -154,6 +155,15 @@ json alarm_at_start(const Watched& watched, const Buffers& buffers, decide::Poli
     name = buffer.name;
     found = buffer.tensor;
   }
+  watched.for_each([&](std::size_t index, const at::Tensor& p) {
+    if (!p.defined()) return;
+    for (const auto& [part, tensor] : state_of(watched.optimizer(), p)) {
+      if (found.defined() || health_of(tensor).nan == 0) continue;
+      kind = "state";
+      name = watched.name_of(index, p) + "." + part;
+      found = tensor;
+    }
+  });
   if (!found.defined()) return nullptr;
   json alarm = new_alarm(watched, policy, kind, name);
   const std::string count = count_text(health_of(found));

@@ -45,6 +45,17 @@ void Document::settle_capsule(const std::string& folder, const std::string& why_
   }
 }
 
+json Document::settled(const json& alarm) const {
+  if (!alarm["capsule"].is_string()) return alarm;
+  json now = alarm;
+  const auto is_it = [&](const json& one) { return one["step"] == alarm["step"] && one["optimizer"] == alarm["optimizer"]; };
+  const auto found = std::find_if(alarms_.rbegin(), alarms_.rend(), is_it);
+  if (found == alarms_.rend()) return now;
+  now["capsule"] = (*found)["capsule"];
+  if (!found->contains("capsule_pending")) now.erase("capsule_pending");
+  return now;
+}
+
 void Document::add_advisory(const std::string& kind, std::uint64_t step, const std::string& text) {
   constexpr std::ptrdiff_t kOfAKind = 20;
   if (std::count_if(advisories_.begin(), advisories_.end(), [&](const json& a) { return a["kind"] == kind; }) >= kOfAKind) return;

@@ -23,6 +23,8 @@ class Document {
   void add_alarm(nlohmann::json alarm);
   // What came of a capsule that an alarm names as pending. why_not: empty where it is there.
   void settle_capsule(const std::string& folder, const std::string& why_not);
+  // This alarm as it stands now: what has come of its capsule meanwhile.
+  nlohmann::json settled(const nlohmann::json& alarm) const;
   void add_advisory(const std::string& kind, std::uint64_t step, const std::string& text);
   void not_watched(const std::string& what);  // each once
 

@@ -336,7 +336,7 @@ decide::Action Engine::act(Watched& watched, json alarm, const Again& again, Ste
   const std::string kind = alarm["sink"]["kind"];
   const bool harmless = alarm["harmless"];
   decide::SinkKind sink = decide::SinkKind::kGradient;
-  for (const auto known : {decide::SinkKind::kLoss, decide::SinkKind::kParameter, decide::SinkKind::kBuffer}) {
+  for (const auto known : {decide::SinkKind::kLoss, decide::SinkKind::kParameter, decide::SinkKind::kState, decide::SinkKind::kBuffer}) {
     if (decide::report_word(known) == kind) sink = known;
   }
   // Should our own work fail from here on, what was decided still holds.
@@ -361,7 +361,7 @@ decide::Action Engine::act(Watched& watched, json alarm, const Again& again, Ste
     document_.add_alarm(alarm);
     // A program that stops here need not come to finish().
     tell_unwritten(write_reports());
-    say(show::terminal(document_.of_alarm(alarm, counters_), {}));
+    say(show::terminal(document_.of_alarm(document_.settled(alarm), counters_), {}));
   });
   return action;
 }

@@ -25,13 +25,13 @@ Status take_number(const char* name, Number* number) {
   return {};
 }
 
-// The switch that FINITUDE is: 0 or 1, by its usual words.
-Status take_switch(bool* on) {
-  const char* value = std::getenv("FINITUDE");
+// 0 or 1, by their usual words.
+Status take_switch(const char* name, bool* on) {
+  const char* value = std::getenv(name);
   if (value == nullptr || *value == '\0') return {};
   const std::string_view word = value;
   const bool yes = word == "1" || word == "on", no = word == "0" || word == "off";
-  if (!yes && !no) return wrong("FINITUDE", value, "1 or 0");
+  if (!yes && !no) return wrong(name, value, "1 or 0");
   *on = yes;
   return {};
 }
@@ -52,16 +52,15 @@ Result<RecorderOptions> options_from_environment(RecorderOptions options) {
       case decide::Policy::kRollback: return wrong("FINITUDE_ON_ALARM", word, "one of stop, skip, warn, raise");
     }
   }
-  std::uint64_t megabytes = options.capsule_max_bytes >> 20, redact = options.redact ? 1 : 0;
+  std::uint64_t megabytes = options.capsule_max_bytes >> 20;
   std::uint64_t seconds = std::numeric_limits<std::uint64_t>::max();
   for (const Status& status :
        {take_number("FINITUDE_MAX_SKIPS", &options.max_skips), take_number("FINITUDE_CAPSULES", &options.capsules),
-        take_number("FINITUDE_CAPSULE_MAX", &megabytes), take_number("FINITUDE_REDACT", &redact),
-        take_number("FINITUDE_EXPERIMENTS", &seconds), take_switch(&options.on)}) {
+        take_number("FINITUDE_CAPSULE_MAX", &megabytes), take_switch("FINITUDE_REDACT", &options.redact),
+        take_number("FINITUDE_EXPERIMENTS", &seconds), take_switch("FINITUDE", &options.on)}) {
     if (!status.ok()) return status;
   }
   options.capsule_max_bytes = megabytes > (UINT64_MAX >> 20) ? UINT64_MAX : megabytes << 20;
-  options.redact = redact != 0;
   if (seconds != std::numeric_limits<std::uint64_t>::max()) options.experiments = static_cast<double>(seconds);
   take_text("FINITUDE_RUNS", &options.runs);
   take_text("FINITUDE_REPORT", &options.report);

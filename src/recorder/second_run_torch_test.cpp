@@ -1,4 +1,7 @@
 // What a second run may not change, and what is said of one that does not come out as the first did.
+#include <dlfcn.h>
+#include <torch/optim/adam.h>
+
 #include <cmath>
 #include <stdexcept>
 
@@ -213,6 +216,58 @@ TEST_F(RecorderTest, WhatWasWrittenBeforeTheStepIsToldByWhoWroteIt) {
     EXPECT_NE(said_.find("stopped before the optimizer"), std::string::npos) << said_;
     said_.clear();
   }
+}
+
+TEST_F(RecorderTest, StateThatIsNaNBeforeTheFirstStepIsFoundBeforeItRuinsTheWeights) {
+  const at::Tensor w = at::ones({3}).requires_grad_();
+  torch::optim::Adam adam(std::vector<at::Tensor>{w}, torch::optim::AdamOptions(0.1));
+  w.sum().backward();
+  adam.step();
+  static_cast<torch::optim::AdamParamState&>(*adam.state().begin()->second).exp_avg_sq().fill_(NAN);
+  const auto before = copies({w});
+  Recorder recorder(options());
+  recorder.watch(adam, {{"w", w}});
+  EXPECT_FALSE(recorder.step(adam, [&] { return w.sum(); }).applied);
+  EXPECT_TRUE(same_bits(before, {w}));
+  EXPECT_EQ(alarm_of(recorder).sink_kind, "state");
+  EXPECT_EQ(alarm_of(recorder).sink_name, "w.exp_avg_sq");
+  EXPECT_EQ(alarm_of(recorder).cause.cause_class, "corrupted-state");
+}
+
+TEST_F(RecorderTest, TwoScopesMayStandOnALine) {
+  AlwaysBad bad;
+  Recorder recorder(options());
+  (void)recorder.step(bad.sgd, [&] {
+    FINITUDE_HERE("outer"); FINITUDE_HERE("inner");
+    return bad();
+  });
+  EXPECT_EQ(alarm_of(recorder).births.at(0).place.module, "outer.inner");
+}
+
+TEST_F(RecorderTest, TheLineOfALibraryIsFoundThatWasLoadedByARelativePath) {
+  const std::filesystem::path library = FINITUDE_TEST_LOADED, before = std::filesystem::current_path();
+  std::filesystem::current_path(library.parent_path());
+  void* const loaded = dlopen(("./" + library.filename().string()).c_str(), RTLD_NOW | RTLD_LOCAL);
+  std::filesystem::current_path(before);
+  ASSERT_NE(loaded, nullptr) << dlerror();
+  const auto log_of = reinterpret_cast<void (*)(const at::Tensor&, at::Tensor*)>(dlsym(loaded, "finitude_test_log"));
+  ASSERT_NE(log_of, nullptr);
+  const at::Tensor w = at::zeros({3}).requires_grad_();
+  torch::optim::SGD sgd(std::vector<at::Tensor>{w}, torch::optim::SGDOptions(0.1));
+  RecorderOptions lines = options();
+  lines.debug_lines = true;
+  Recorder recorder(lines);
+  EXPECT_FALSE(recorder.step(sgd, [&] {
+    sgd.zero_grad();
+    at::Tensor logarithm;
+    log_of(w, &logarithm);
+    at::Tensor loss = logarithm.sum();
+    loss.backward();
+    return loss;
+  }).applied);
+  const Place place = alarm_of(recorder).births.at(0).place;
+  EXPECT_EQ(std::filesystem::path(place.file).filename(), "loaded.cpp");
+  EXPECT_EQ(place.line, 5);
 }
 
 }  // namespace

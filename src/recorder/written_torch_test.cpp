@@ -170,6 +170,12 @@ TEST_F(RecorderTest, OptionsComeFromTheEnvironment) {
   const Result<RecorderOptions> good = options_from_environment();
   setenv("FINITUDE_ON_ALARM", "skp", 1);
   const Result<RecorderOptions> bad = options_from_environment();
+  setenv("FINITUDE_ON_ALARM", "skip", 1);
+  setenv("FINITUDE_REDACT", "7", 1);
+  EXPECT_FALSE(options_from_environment().ok());
+  setenv("FINITUDE_REDACT", "1", 1);
+  EXPECT_TRUE(options_from_environment()->redact);
+  unsetenv("FINITUDE_REDACT");
   unsetenv("FINITUDE_ON_ALARM");
   unsetenv("FINITUDE_CAPSULE_MAX");
   unsetenv("FINITUDE_EXPERIMENTS");

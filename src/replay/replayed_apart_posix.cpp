@@ -1,6 +1,7 @@
 #include "replay/replayed_apart_posix.h"
 
 #include <fcntl.h>
+#include <link.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,8 +11,11 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 extern char** environ;
 
@@ -21,6 +25,33 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kMost = 300s;  // what is replayed is small; a machine may be busy
+
+int find_torch(dl_phdr_info* info, std::size_t, void* folder) {
+  const std::string_view file = info->dlpi_name != nullptr ? info->dlpi_name : "";
+  const std::size_t slash = file.rfind('/');
+  if (slash == std::string_view::npos || file.substr(slash + 1) != "libc10.so") return 0;
+  *static_cast<std::string*>(folder) = file.substr(0, slash);
+  return 1;
+}
+
+// That of this process, and where its torch lies first among the folders of libraries: the player may have been built against one
+// that is elsewhere, or gone.
+std::vector<std::string> environment_with_torch() {
+  std::string folder;
+  dl_iterate_phdr(&find_torch, &folder);
+  std::error_code error;
+  if (!folder.empty()) folder = std::filesystem::absolute(folder, error).string();
+  constexpr std::string_view kPaths = "LD_LIBRARY_PATH=";
+  std::vector<std::string> all;
+  std::string further;
+  for (char** one = environ; one != nullptr && *one != nullptr; ++one) {
+    const std::string_view variable = *one;
+    if (folder.empty() || !variable.starts_with(kPaths)) all.emplace_back(variable);
+    else if (variable.size() > kPaths.size()) further = ":" + std::string(variable.substr(kPaths.size()));
+  }
+  if (!folder.empty()) all.push_back(std::string(kPaths) + folder + further);
+  return all;
+}
 
 class Spawn {
  public:
@@ -52,7 +83,11 @@ class Spawn {
     posix_spawnattr_setflags(&how_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
     std::string words[] = {program, "--check", capsule};
     char* const arguments[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
-    return posix_spawn(process, program.c_str(), &files_, &how_, arguments, environ);
+    std::vector<std::string> set = environment_with_torch();
+    std::vector<char*> variables;
+    for (std::string& one : set) variables.push_back(one.data());
+    variables.push_back(nullptr);
+    return posix_spawn(process, program.c_str(), &files_, &how_, arguments, variables.data());
   }
 
  private:

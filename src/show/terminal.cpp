@@ -249,17 +249,22 @@ class Terminal {
     const std::string outcome = text(report_, "outcome");
     const Json& alarms = list(report_, "alarms");
     const bool of_cpp = is_of_cpp(report_);
-    const std::string on_alarm = of_cpp ? "FINITUDE_ON_ALARM=" : "--on-alarm ";
+    // Whether a program asks the environment for its options is not in a report.
+    const auto on_alarm = [&](const std::string& word, const char* name) {
+      return of_cpp ? std::string("RecorderOptions::on_alarm = OnAlarm::") + name + " (where options_from_environment() is asked: FINITUDE_ON_ALARM=" +
+                          word + ")"
+                    : "--on-alarm " + word;
+    };
     std::string hint;
     if (outcome == "unwatched") {
       hint = of_cpp ? "Recorder::step runs and judges a step, Recorder::gate judges one; is this the program that trains?"
                     : "`finitude run` watches every optimizer of the script it starts; is this the script that trains?";
     } else if (!alarms.empty()) {
       const std::string policy = text(alarms.back(), "policy");
-      if (policy == "raise") hint = on_alarm + "stop runs such a step again and names the cause";
+      if (policy == "raise") hint = on_alarm("stop", "kStop") + " runs such a step again and names the cause";
       if (std::ranges::any_of(alarms, no_way_back))
         hint = "--level tape records the operators of every step, and explains such a one without running it again";
-      else if (policy == "stop") hint = on_alarm + "skip goes on without such a step, warn applies it";
+      else if (policy == "stop") hint = on_alarm("skip", "kSkip") + " goes on without such a step, " + (of_cpp ? "kWarn" : "warn") + " applies it";
     }
     if (!hint.empty()) labelled("next", Tone::kDim, {{hint, Tone::kDim}});
   }

@@ -222,7 +222,7 @@ TEST(Terminal, AProgramWithoutPythonIsToldOfItsOwnMeans) {
     report["python"] = cpp ? json() : json("3.11.7");
     const std::string out = joined(shown(report));
     EXPECT_THAT(out, HasSubstr(cpp ? "finitude-replay runs/step-3" : "finitude replay runs/step-3"));
-    EXPECT_THAT(out, HasSubstr(cpp ? "next FINITUDE_ON_ALARM=skip goes on" : "next --on-alarm skip goes on"));
+    EXPECT_THAT(out, HasSubstr(cpp ? "next RecorderOptions::on_alarm = OnAlarm::kSkip" : "next --on-alarm skip goes on"));
     EXPECT_THAT(html(report), HasSubstr(cpp ? "finitude-replay runs/step-3" : "finitude replay runs/step-3"));
     const std::string idle = joined(shown({{"schema", 1}, {"outcome", "unwatched"}, {"python", report["python"]}}));
     EXPECT_THAT(idle, HasSubstr(cpp ? "Recorder::step runs and judges a step" : "`finitude run` watches"));
