@@ -93,6 +93,7 @@ int main(int argc, char** argv) {
   for (const auto& parameter : net->parameters()) sum += parameter.detach().to(torch::kDouble).abs().sum().item<double>();
   std::printf("weights %.17g\n", sum);
 
+  (void)recorder.finish();  // where training went on, its capsule may still be being written
   const auto report = recorder.report();
   if (report.ok() && !report->alarms.empty() && !report->alarms.front().capsule.empty())
     return replay(report->alarms.front().capsule);
