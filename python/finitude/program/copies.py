@@ -11,6 +11,7 @@ import types
 
 import torch
 
+from .. import _native
 from ..base._places import is_library
 from . import discover
 
@@ -144,3 +145,16 @@ class OfDict:
 
     def set(self, name, value):
         dict.__setitem__(self._state, name, value)
+
+
+def put_tensors_back(held):
+    """held: (name, tensor, its checksum then, its copy or None). Names of those that are not as they were and have no copy."""
+    lost = []
+    for name, tensor, checksum, copy in held:
+        if _native.checksum(tensor) == checksum:
+            continue
+        if copy is None:
+            lost.append(name)
+        else:
+            tensor.data.copy_(copy)
+    return lost

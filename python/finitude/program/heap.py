@@ -236,15 +236,7 @@ class Ledger:
         from and does not go back."""
         for restore in (*self._copies, *self._generators):
             restore()
-        lost = self._drawn.put_back()
-        for name, tensor, checksum, copy in self._tensors:
-            if _native.checksum(tensor) == checksum:
-                continue
-            if copy is None:
-                lost.append(name)
-            else:
-                tensor.data.copy_(copy)
-        return lost
+        return [*self._drawn.put_back(), *copies.put_tensors_back(self._tensors)]
 
 
 def _update(names, figures):

@@ -6,7 +6,7 @@ second run from the start of the window begins with it, and writes it once more.
 import torch
 
 from .. import _native
-from ..program import discover
+from ..program import copies, discover
 
 
 def _owned(optimizers):
@@ -46,13 +46,5 @@ class Weights:
 
     def put_back(self):
         """Names of what is not as it was and could not be made so."""
-        lost = []
         with torch.no_grad():
-            for name, tensor, before, copy in self._held:
-                if _native.checksum(tensor) == before:
-                    continue
-                if copy is None:
-                    lost.append(name)
-                else:
-                    tensor.data.copy_(copy)
-        return lost
+            return copies.put_tensors_back(self._held)
