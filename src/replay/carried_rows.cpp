@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace finitude::replay {
 namespace {
@@ -181,12 +182,28 @@ bool reach(const Tape& tape, const std::vector<BatchInput>& inputs, std::int64_t
   return false;
 }
 
+// Whether what the call `entry` gave is written into one of the inputs before that is read: the program still makes the batch then.
+bool goes_into(const Tape& tape, const std::vector<BatchInput>& inputs, std::size_t entry) {
+  std::unordered_set<StorageId> born;
+  std::size_t last = 0;
+  for (const BatchInput& input : inputs) last = std::max(last, input.read_at);
+  for (std::size_t i = entry; i < std::min(last, tape.entries.size()); ++i) {
+    const Entry& call = tape.entries[i];
+    bool reads = i == entry;
+    capture::for_each_tensor(call.args, [&](const TensorRef& t) { reads = reads || (t.storage != capture::kNoStorage && born.contains(t.storage)); });
+    if (!reads) continue;
+    capture::for_each_tensor(call.results, [&](const TensorRef& t) { born.insert(t.storage); });
+    if (std::ranges::any_of(inputs, [&](const BatchInput& input) { return i < input.read_at && born.contains(input.storage); })) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Reach rows_reach(const Tape& tape, const std::vector<BatchInput>& inputs, std::int64_t rows, std::size_t entry) {
   Taken taken;
   if (rows < 2 || entry >= tape.entries.size()) return Reach::kNot;
-  if (reach(tape, inputs, rows, entry, &taken)) return Reach::kRows;
+  if (goes_into(tape, inputs, entry) || reach(tape, inputs, rows, entry, &taken)) return Reach::kRows;
   for (const auto& [count, input] : taken) {
     if (reach(tape, {input}, count, entry, nullptr)) return Reach::kTaken;
   }

@@ -93,6 +93,16 @@ TEST(CarriedRows, AreTakenOutOfADataSet) {
   EXPECT_NE(rows_reach(s.tape, {input(0, 16, one)}, 10, next), Reach::kRows);
 }
 
+TEST(CarriedRows, ArePutTogetherAfterTheBirth) {
+  Steps s;
+  for (const std::uint64_t n : {1, 1, 40, 40}) s.storage(n);
+  const auto birth = s.call("aten::log", {tensor_value(0, {})}, {tensor_value(1, {})});
+  s.call("aten::copy_", {tensor_value(2, {}, 6), tensor_value(1, {})}, {tensor_value(2, {}, 6)});
+  const auto reader = s.call("aten::exp", {tensor_value(2, {10, 4})}, {tensor_value(3, {10, 4})});
+  EXPECT_EQ(rows_reach(s.tape, {input(2, 16, reader)}, 10, birth), Reach::kRows);
+  EXPECT_EQ(rows_reach(s.tape, {input(0, 4, birth)}, 1, reader), Reach::kNot);
+}
+
 TEST(CarriedRows, StayApartUnderHeads) {
   Steps s;
   for (const std::uint64_t n : {24, 24, 24}) s.storage(n);

@@ -27,8 +27,10 @@ struct JudgedCall {
 // Where other samples would make other shapes (what a mask takes out of the batch), the whole step cannot tell; then the
 // tape is played up to the birth only, and that call's result is judged. So it is from the start where the step has micro-
 // batches: their samples have the same numbers, and only those of the birth's batch reach it.
+//
+// born_at: the call of the birth, or the first that reads it, up to which rows of the batch have to stay apart to be called samples.
 GuiltyRows find_guilty_rows(const capture::Tape& tape, const record::Trace* trace, const std::vector<std::int64_t>& spare,
-                            const std::optional<JudgedCall>& birth, double seconds);
+                            const std::optional<JudgedCall>& birth, const std::optional<std::size_t>& born_at, double seconds);
 
 // The search alone. fails(kept): does the step fail with these samples as they were and all others replaced? Every
 // sample of `all` together fails, and none of them does not. At most `most` are found.

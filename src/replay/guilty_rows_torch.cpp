@@ -295,7 +295,7 @@ bool tells(const GuiltyRows& found) { return found.ran && !found.guilty.empty() 
 }  // namespace
 
 GuiltyRows find_guilty_rows(const Tape& tape, const record::Trace* trace, const std::vector<std::int64_t>& spare,
-                            const std::optional<JudgedCall>& birth, double seconds) {
+                            const std::optional<JudgedCall>& birth, const std::optional<std::size_t>& born_at, double seconds) {
   const auto began = std::chrono::steady_clock::now();
   const auto has_time = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() < seconds;
@@ -317,7 +317,7 @@ GuiltyRows find_guilty_rows(const Tape& tape, const record::Trace* trace, const 
   }
   const auto of_these = [&](const auto& size) { return size.first == best.rows; };
   if (const auto own = std::ranges::find_if(sizes, of_these); best.ran && own != sizes.end()) {
-    const Reach reach = birth ? rows_reach(tape, own->second, best.rows, birth->entry) : Reach::kNot;
+    const Reach reach = born_at ? rows_reach(tape, own->second, best.rows, *born_at) : Reach::kNot;
     best.of_batch = std::ranges::any_of(own->second, &BatchInput::loaded) || reach == Reach::kRows;
     best.of_samples = best.of_batch || reach == Reach::kTaken;
     if (tells(best) && best.guilty.size() == 1 && !best.more)

@@ -107,7 +107,23 @@ GuiltyRows TorchStepLab::guilty_rows(const std::vector<std::int64_t>& spare, rec
     };
     judged->one_of_batches = std::ranges::any_of(trace_.ops, of_another);
   }
-  return find_guilty_rows(tape_, &trace_, spare, judged, seconds);
+  return find_guilty_rows(tape_, &trace_, spare, judged, judged ? judged->entry : first_reader(birth), seconds);
+}
+
+// What is no operator on the tape (a number that becomes a tensor) is read by one.
+std::optional<std::size_t> TorchStepLab::first_reader(record::OpId birth) const {
+  if (birth >= trace_.ops.size()) return std::nullopt;
+  const auto reads = [&](const record::TensorUse& use) {
+    return std::ranges::any_of(trace_.ops[birth].outputs, [&](const record::TensorUse& made) {
+      return made.storage != record::kNone && use.storage == made.storage && use.begin < made.end && made.begin < use.end;
+    });
+  };
+  const TracedCalls calls(tape_, trace_);
+  for (std::size_t i = 0; i < tape_.entries.size(); ++i) {
+    const record::OpId traced = tape_.entries[i].traced;
+    if (traced > birth && calls.stands_for(tape_.entries[i], traced) && std::ranges::any_of(trace_.ops[traced].inputs, reads)) return i;
+  }
+  return std::nullopt;
 }
 
 FillTrial TorchStepLab::filled(double seconds) { return fill_unwritten(tape_, seconds); }

@@ -32,6 +32,8 @@ class TorchStepLab : public StepLab {
   int again(int times) override;
 
  private:
+  std::optional<std::size_t> first_reader(record::OpId birth) const;
+
   const capture::Tape& tape_;
   const record::Trace& trace_;
   const FindLastUpdate find_update_;
