@@ -51,6 +51,26 @@ TEST(LogOfZero, BackwardAloneTells) {
   EXPECT_FALSE(b.speaks("domain-edge"));
 }
 
+TEST(Underflow, OfWhatIsRoundedToZeroAndDividedBy) {
+  for (const char* op : {"aten::softplus", "aten::sigmoid", "aten::_softmax", "aten::pow"}) {
+    B b;
+    const auto small = b.tensor({1, 0}), ratio = b.tensor({1, kInf});
+    b.op(op, {{"self", b.tensor({1, -200})}}, {small});
+    b.born(b.op("aten::div", {{"self", b.tensor({1, 1})}, {"other", small}}, {ratio}));
+    EXPECT_EQ(b.explained().cause_class, "underflow") << op;
+  }
+}
+
+TEST(Underflow, NotOfAZeroThatIsExact) {
+  for (const char* op : {"aten::relu", "aten::hardsigmoid"}) {
+    B b;
+    const auto zero = b.tensor({1, 0});
+    b.op(op, {{"self", b.tensor({1, -5})}}, {zero});
+    b.born(b.op("aten::div", {{"self", b.tensor({1, 1})}, {"other", zero}}, {b.tensor({1, kInf})}));
+    EXPECT_EQ(b.explained().cause_class, "division-by-zero") << op;
+  }
+}
+
 TEST(ImpossibleEvent, MaskedLogProbabilityInAnAverage) {
   B b;
   const auto masked = b.tensor({1, -kInf}), lp = b.tensor({0, -kInf});
