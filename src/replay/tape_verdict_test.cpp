@@ -93,7 +93,7 @@ TEST(Verdict, WhatCannotBeJudged) {
   EXPECT_TRUE(is_decided({failed}));
   EXPECT_EQ(told({failed}).text, "not reproduced: entry 3 of 8: no\n");
   EXPECT_EQ(judge({Played{}}), Verdict::kNothing);
-  EXPECT_EQ(told({Played{}}).code, 1);
+  EXPECT_EQ(told({Played{}}).code, 4);
 }
 
 }  // namespace
