@@ -107,7 +107,8 @@ def test_several_at_once_and_only_so_many_stay(tmp_path, keep):
     got = run(tmp_path, script(bad=(3,), gradients=(4,)), "--capsules", str(keep))
     found = sorted(p.name for p in tmp_path.glob("finitude-runs/*/step-*"))
     assert found == ["step-000003", "step-000004"][-keep:], got.told()
-    assert [os.path.basename(a["capsule"]) for a in got.alarms] == ["step-000003", "step-000004"] and got.watched["not_watched"] == []
+    assert [a["capsule"] and os.path.basename(a["capsule"]) for a in got.alarms] == [None if keep == 1 else "step-000003", "step-000004"]
+    assert ["removed by --capsules" in text for text in got.watched["not_watched"]] == [True] * (keep == 1), got.watched
     assert not any("capsule_pending" in a for a in got.alarms)
     assert about_of(tmp_path, got.alarms[1])["replay"] == "identical"
 

@@ -19,3 +19,15 @@ def line(path, number):
 
 def lines(path):
     return linecache.getlines(_real(path))
+
+
+def filled(value):
+    """Findings in which the lines stand that the engine, which opens a path as it is written, did not find."""
+    if isinstance(value, list):
+        return [filled(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    file = value.get("file")
+    if isinstance(file, str) and "\\x" in file and value.get("source") == "":
+        value = {**value, "source": line(file, value.get("line") or 0)}
+    return {key: filled(v) for key, v in value.items()}

@@ -148,7 +148,7 @@ def apply(alarm, found):
     if not found.get("births"):
         return False
     intake.name_loop_line(found["births"][0])
-    found = cells.name_cells(found)
+    found = cells.name_cells(sources.filled(found))
     for key in ("births", "cause", "fix", "path"):
         alarm[key] = found[key]
     if alarm["sink"]["kind"] == "gradient" and found["births"][0]["phase"] in ("forward", "backward", "data"):
