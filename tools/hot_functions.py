@@ -5,7 +5,7 @@ of the address translation are what the program then has to look up again. Count
 made anew where what a step runs has changed much; a name that is missing or gone costs a page and nothing else. Needs valgrind and a
 build in build/, whose library has its symbols (the installed one is stripped).
 
---check says how many pages of our code one step of this build touches, by the kernel's marks, and writes nothing.
+--check says how many pages of our code one step of the installed build touches, by the kernel's marks, and writes nothing.
 """
 
 import argparse
@@ -70,10 +70,54 @@ def pattern(name):
     return re.sub(r"\.(constprop|isra|part)\.\d+$", "", name) + "*"
 
 
+def touched(steps=10):
+    """Pages of our library's code that one step of a small model reads, the median of some steps: the kernel marks what is referenced
+    (proc(5), clear_refs and smaps)."""
+    import statistics
+
+    import torch
+
+    from bench.overhead import arms, models, worker
+
+    def marked():
+        pages, ours = 0, False
+        for line in pathlib.Path("/proc/self/smaps").read_text().splitlines():
+            words = line.split()
+            if re.match(r"[0-9a-f]+-[0-9a-f]+$", words[0]):
+                ours = "x" in words[1] and "/_native." in words[-1]
+            elif words[0] == "Referenced:" and ours:
+                pages += int(words[1]) // 4
+        return pages
+
+    class OneByOne:
+        def __init__(self):
+            self.at, self.found = 0, []
+
+        def next(self):
+            self.at += 1
+            if self.at > 2:
+                self.found.append(marked())
+            pathlib.Path("/proc/self/clear_refs").write_text("1")
+            return (200 if self.at == 1 else 0 if self.at == steps + 2 else 1), None, None, None, None
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        job = models.Job("tiny", "adamw", loader=False)
+        job.joint = False
+        arms.Finitude(job, pathlib.Path(folder)).on()
+        turns = OneByOne()
+        worker.train(job, turns)
+    print(f"{statistics.median(turns.found):.0f} pages of our code in a step", flush=True)
+    os._exit(0)
+
+
 def main():
     parser = argparse.ArgumentParser(description="Writes cmake/hot_functions.ld.")
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--check", action="store_true", help="say how many pages of our code a step touches, and write nothing")
     options = parser.parse_args()
+    if options.check:
+        touched()
     known, wanted = symbols(), set()
     places = sorted(known)
     with tempfile.TemporaryDirectory() as folder:
