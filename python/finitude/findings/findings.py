@@ -102,18 +102,8 @@ def _name_values(session, optimizer):
     """Tells the trace what the storages are that it saw."""
     if optimizer is None:
         return
-    # What nobody trains (a teacher, a frozen backbone) first: the last name is the one that stays.
-    for held, name, tensor in discover.held_by_modules():
-        _native.trace_name(tensor, "buffer" if held == "_buffers" else "parameter", name)
-    names = discover.names(optimizer)
-    for name, p in zip(names, discover.parameters(optimizer)):
-        _native.trace_name(p, "parameter", name)
-        state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
-        for key, value in (state or {}).items():
-            if isinstance(value, torch.Tensor):
-                _native.trace_name(value, "state", f"{name}.{key}")
-    for name, b in discover.buffers(optimizer):
-        _native.trace_name(b, "buffer", name)
+    for kind, name, tensor in discover.named_memory(optimizer):
+        _native.trace_name(tensor, kind, name)
     for tensor in session.allowed_tensors:
         _native.trace_name(tensor, "constant", "allowed")
 

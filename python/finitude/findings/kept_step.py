@@ -2,8 +2,6 @@
 
 import json
 
-import torch
-
 from .. import _native
 from ..program import discover
 from . import findings
@@ -19,16 +17,8 @@ def name(_, optimizer):
     if not _native.keeps_last_step():
         return
     _native.last_step_forget_gone()
-    for held, label, tensor in discover.held_by_modules():
-        _native.last_step_name(tensor, "buffer" if held == "_buffers" else "parameter", label)
-    for label, p in zip(discover.names(optimizer), discover.parameters(optimizer)):
-        _native.last_step_name(p, "parameter", label)
-        state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
-        for key, value in (state or {}).items():
-            if isinstance(value, torch.Tensor):
-                _native.last_step_name(value, "state", f"{label}.{key}")
-    for label, buffer in discover.buffers(optimizer):
-        _native.last_step_name(buffer, "buffer", label)
+    for kind, label, tensor in discover.named_memory(optimizer):
+        _native.last_step_name(tensor, kind, label)
 
 
 def ops(report):

@@ -44,7 +44,8 @@ def _guard(name):
         if session is None:
             return None
         try:
-            session.deciding = None
+            if name == "on_window":
+                session.deciding = None
             with _standing:
                 return getattr(session, name)(*args)
         except NonFiniteError as e:

@@ -60,7 +60,8 @@ class Session:
         self.ring_open = False
         self.start = None             # how the program was started, for starting it again
         self.pid = os.getpid()
-        self.member, self.leaving = False, None  # one of several processes of a run: whoever merges them has the last word; the SystemExit, not 0, that the script left by
+        self.member = False           # one of several processes of a run: whoever merges them has the last word
+        self.leaving = None           # the SystemExit, not 0, that the script left by
         self.at_end = []              # called once, before the reports are written
         rewind.set_budgets(config, target is not None)
         findings.load_rules(config)

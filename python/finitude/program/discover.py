@@ -111,6 +111,21 @@ def held_by_modules():
                     yield held, f"{type(module).__name__}.{name}", tensor
 
 
+def named_memory(optimizer):
+    """(kind, name, tensor) of what modules and that optimizer hold. What nobody trains (a teacher, a frozen backbone) first: where a
+    piece of memory is named twice, the last name is the one that says more."""
+    for held, name, tensor in held_by_modules():
+        yield "buffer" if held == "_buffers" else "parameter", name, tensor
+    for name, p in zip(names(optimizer), parameters(optimizer)):
+        yield "parameter", name, p
+        state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+        for key, value in (state or {}).items():
+            if isinstance(value, torch.Tensor):
+                yield "state", f"{name}.{key}", value
+    for name, buffer in buffers(optimizer):
+        yield "buffer", name, buffer
+
+
 def persistent_buffers(optimizer):
     """(name, tensor) of the buffers that a checkpoint would hold."""
     out = []

@@ -31,6 +31,7 @@ class Ledger:
     since: so many windows were closed when the second run is to begin."""
 
     def __init__(self, frame, owned=(), left_alone=(), since=0):
+        self._uncounted = []                   # (tensor, name) of those that have no write to their name
         self._copies, self._tensors = [], []   # functions that put back; (name, tensor, checksum, copy or None)
         self.read_on = []                      # names of what goes on from where it stands, and may have been read from since
         self.one_way = []                      # names of what gives each thing once, and may have been used since
@@ -67,6 +68,10 @@ class Ledger:
             todo.append((it, "a loop's iterator"))
         while todo and len(self._seen) < MAX_OBJECTS and self._elements < MAX_ELEMENTS:
             self._look(*todo.pop(), todo)
+        # Writes through .data or NumPy are not counted: what is not large is taken to be written, while those that were leave room.
+        for tensor, name in self._uncounted:
+            if self._bytes + tensor.numel() * tensor.element_size() <= MAX_BYTES:
+                self._tensor(tensor, name)
         self.read_on = list(dict.fromkeys(self._drawn.once))
 
     def _globals(self, names, todo, idle=()):
@@ -100,10 +105,12 @@ class Ledger:
             todo.extend((v, name) for v in inner)
             return
         if isinstance(it, torch.Tensor):
-            # Written in place at some time; by this window too, if the second run is to do it again. Inference tensors count no writes,
-            # and none counts those through .data or NumPy: what is not large is taken to be written.
-            if not it.is_inference() and (it._version > 0 or it.numel() * it.element_size() <= MAX_UNCOUNTED):
+            if it.is_inference():    # counts no writes
+                return
+            if it._version > 0:      # written in place at some time; by this window too, if the second run is to do it again
                 self._tensor(it, name)
+            elif it.numel() * it.element_size() <= MAX_UNCOUNTED:
+                self._uncounted.append((it, name))
             return
         if isinstance(it, torch.nn.Module):
             for inner, tensor in (*it.named_parameters(recurse=False), *it.named_buffers(recurse=False)):

@@ -176,9 +176,7 @@ def end(session, optimizer, pending):
         why = f"the program itself writes {', '.join(written[:3])} after a step, and the second run began with what the first had written"
     down = pending["ledger"].counted() if why == OTHER_BITS and not pending["counts_down"] and pending["vote"] is None else ()
     lost = pending["ledger"].put_back()
-    if damaged := pending["weights"].put_back():
-        alarm["weights"] = "damaged"
-        alarm["rerun_text"] += f"; {', '.join(damaged[:3])} are as the second run left them: too large to be copied"
+    _put_weights_back(pending)
     pending["others"].put_back()
     session.holds.second_run_ended(why is None and (pending["way"] != "jump" or bool(pending["over"])))
     session.holds.release()  # of the optimizers whose steps are applied; the policy holds anew what is this one's
@@ -231,6 +229,12 @@ def end(session, optimizer, pending):
     return True
 
 
+def _put_weights_back(pending):
+    if damaged := pending["weights"].put_back():
+        pending["alarm"]["weights"] = "damaged"
+        findings.passed_over(pending["alarm"], f"{', '.join(damaged[:3])} are as the second run left them: too large to be copied")
+
+
 def _not_put_back(names):
     return f"; it also wrote a second time, and this could not be put back: {', '.join(names[:8])}" if names else ""
 
@@ -263,7 +267,7 @@ def abandon(session):
     _native.rewind_end(False)
     _native.rewind_forget()
     pending["ledger"].put_back()
-    pending["weights"].put_back()
+    _put_weights_back(pending)
     pending["others"].put_back()
     twice = pending["twice"] + pending["files"].end()
     pending["quiet"].end()
