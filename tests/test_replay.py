@@ -1,8 +1,10 @@
 """What `finitude replay` and the program without Python do with a capsule; both say the same."""
 
 import json
+import os
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 
@@ -322,3 +324,30 @@ def test_the_line_of_each_call(tmp_path):
     assert places("sin") == ["train.py:13", "train.py:13"]
     assert places("tanh_backward") == ["backward of train.py:13"]
     assert places("mul.Tensor") == ["train.py:8", "train.py:19", "backward of train.py:19", "backward of train.py:13", "backward of train.py:17"]
+
+
+def _odd_copy(capsule, tmp_path, name, make):
+    """The capsule with one file of another kind, which capsule.json says to have 20 GB."""
+    copy = tmp_path / "odd"
+    shutil.copytree(capsule, copy)
+    (copy / name).unlink()
+    make(copy / name)
+    about = json.loads((copy / "capsule.json").read_text())
+    about["files"][name]["bytes"] = 20 << 30
+    (copy / "capsule.json").write_text(json.dumps(about))
+    return copy
+
+
+def _sparse(path):
+    with open(path, "wb") as f:
+        f.truncate(20 << 30)
+
+
+@pytest.mark.parametrize("name", ["tape.bin", "tensors.safetensors"])
+@pytest.mark.parametrize("make, reason", [(_sparse, "does not fit into memory"), (os.mkfifo, "is no plain file")], ids=["sparse", "pipe"])
+def test_a_file_of_any_size_or_kind_is_refused(capsule, tmp_path, name, make, reason):
+    """With less memory than the file is said to take, and without waiting for who never writes."""
+    copy = _odd_copy(capsule, tmp_path, name, make)
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))  # noqa: E731
+    done = subprocess.run([PLAYER, copy], capture_output=True, text=True, timeout=60, env={"PATH": "/nowhere"}, preexec_fn=limit)
+    assert done.returncode == 3 and name in done.stderr and reason in done.stderr, (done.returncode, done.stderr)

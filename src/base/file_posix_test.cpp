@@ -1,5 +1,4 @@
 // Files that are none: a reader of other people's folders must come to an end.
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -56,24 +55,6 @@ TEST(File, LargerThanAllowedIsRefusedBeforeItIsRead) {
   std::string bytes;
   EXPECT_EQ(read_file(folder.at("sparse"), &bytes, 1 << 20).why(), "is larger than 1 MiB");
   EXPECT_TRUE(bytes.empty());
-}
-
-TEST(File, WhatDoesNotFitIntoMemoryIsRefused) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers end a program whose memory does not come";
-#else
-  const Folder folder;
-  std::ofstream(folder.at("sparse")).close();
-  ASSERT_EQ(truncate(folder.at("sparse").c_str(), off_t{20} << 30), 0);
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
-  const rlimit small{rlim_t{4} << 30, before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_AS, &small), 0);
-  std::string bytes;
-  const Status status = read_file(folder.at("sparse"), &bytes);
-  setrlimit(RLIMIT_AS, &before);
-  EXPECT_THAT(status.why(), testing::StartsWith("does not fit into memory"));
-#endif
 }
 
 }  // namespace
