@@ -45,6 +45,9 @@ SINKS = {
     "a new file each": ("", "open(f'part-{{i}}.txt', 'x').write('part')", ""),
     "a file that stays open": ("", "if i % 2 == 0: f = open(f'part-{{i}}.txt', 'w'); f.write('head\\n')", "f.write('tail\\n'); f.close()"),
     "unbuffered": ("f = open('out.bin', 'ab', buffering=0)", "f.write(bytes([i]))", ""),
+    "one that is read too": ("f = open('out.txt', 'w+')",
+                             "f.write(f'{{i}}\\n'); f.seek(0); n = len(f.read()); f.seek(0, 2); print(n)", "f.close()"),
+    "added to and read": ("f = open('out.txt', 'a+')", "f.seek(0); n = len(f.readlines()); f.write(f'{{n}}\\n'); print(n)", "f.close()"),
     "opened by os": ("f = os.fdopen(os.open('out.txt', os.O_WRONLY | os.O_CREAT), 'w')", "print(i, file=f)", "f.close()"),
 }
 
@@ -78,7 +81,6 @@ def test_a_file_has_the_lines_of_a_step_once(tmp_path, sink, place):
 
 NOT_HELD = {
     "below a buffer of bytes": ("f = open('out.bin', 'wb')", "f.write(bytes([i])); f.flush()"),
-    "one that is read too": ("f = open('out.bin', 'w+')", "f.write(chr(i)); f.flush()"),
     "another thread of the program's own": ("threading.Thread(target=lambda: threading.Event().wait(), daemon=True).start(); "
                                             "f = open('out.bin', 'w')", "f.write(chr(i)); f.flush()"),
 }

@@ -1,9 +1,9 @@
 """What a second run in place would write to files a second time is held: what goes to open text files, to files that it opens
 itself, and points given to a logger that sends them elsewhere.
 
-Of a text file that is open for writing, the descriptor leads nowhere for as long. Below it there is nothing that counts what
-was written; a compressed stream or a database would be broken by that, so those are watched, and named if they were written
-twice. A file that the second run opens for writing is another file with the same content, which it also finds when it opens
+Of a text file that is open for writing, the descriptor leads nowhere for as long, and to a copy where it is read too. Below it
+there is nothing that counts what was written; a compressed stream or a database would be broken by that, so those are watched,
+and named if they were written twice. A file that the second run opens for writing is another file with the same content, which it also finds when it opens
 that name again. All of it on the thread that trains alone.
 """
 
@@ -42,13 +42,13 @@ def logger_classes():
 
 
 def _text_files():
-    """{descriptor: the files on it}: text, or bytes without a buffer; written only, of no other layer's making."""
+    """{descriptor: the files on it}: text, or bytes without a buffer that are written only; of no other layer's making."""
     found, shared, raw, buffered = {}, set(), [], set()
     for it in _native.instances((io.TextIOWrapper, io.FileIO, io.BufferedWriter, io.BufferedRandom)):
         kind = type(it)
         try:
             if kind is io.TextIOWrapper and not it.closed and it.writable():
-                plain = type(it.buffer) is io.BufferedWriter and type(it.buffer.raw) is io.FileIO
+                plain = type(it.buffer) in (io.BufferedWriter, io.BufferedRandom) and type(it.buffer.raw) is io.FileIO
                 (found.setdefault(it.fileno(), []).append(it) if plain else shared.add(it.fileno()))
             elif kind is io.FileIO and not it.closed and it.writable():
                 raw.append(it)
@@ -57,9 +57,9 @@ def _text_files():
         except (OSError, ValueError, AttributeError):
             continue
     for it in raw:
-        if it.fileno() not in buffered:
+        if it.fileno() not in buffered and not it.readable():
             found.setdefault(it.fileno(), []).append(it)
-    return {fd: files for fd, files in found.items() if fd > 2 and fd not in shared and _is_written_only(fd)}
+    return {fd: files for fd, files in found.items() if fd > 2 and fd not in shared and _is_ordinary(fd)}
 
 
 def _me():
@@ -67,11 +67,16 @@ def _me():
     return os.getpid(), threading.get_ident()
 
 
-def _is_written_only(fd):
+def _is_ordinary(fd):
     try:
-        return stat.S_ISREG(os.fstat(fd).st_mode) and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+        return stat.S_ISREG(os.fstat(fd).st_mode)
     except OSError:
         return False
+
+
+def _identity(fd):
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
 
 
 def _others_run_user_code():
@@ -124,13 +129,14 @@ class HeldFiles:
             try:
                 for file in files:
                     file.flush()
-                copy, inherited = os.dup(fd), os.get_inheritable(fd)
+                positions = [(file, file.tell()) for file in files if file.readable()]
+                sink = self._copy_of(fd) if positions else os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
             except (OSError, ValueError):
-                continue
-            sink = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+                continue                        # such as text that is iterated over, which does not tell
+            copy, inherited, instead = os.dup(fd), os.get_inheritable(fd), _identity(sink)
             os.dup2(sink, fd, inheritable=False)
             os.close(sink)
-            self._swapped.append((fd, copy, inherited))
+            self._swapped.append((fd, copy, inherited, instead, positions))
         self._states = _states()
         for module, name, methods in LOGGERS:
             owner = getattr(sys.modules.get(module), name, None)
@@ -138,6 +144,21 @@ class HeldFiles:
                 if method in owner.__dict__:
                     self._hold(owner, method)
         self._hold_open()
+
+    def _copy_of(self, fd):
+        """A descriptor of another file with the same content, at the same place."""
+        if os.fstat(fd).st_size > MAX_BYTES:
+            raise OSError("larger than what is copied")
+        here, path = os.lseek(fd, 0, os.SEEK_CUR), os.path.join(self._own_folder(), f"read-{fd}")
+        shutil.copyfile(f"/proc/self/fd/{fd}", path)
+        copy = os.open(path, fcntl.fcntl(fd, fcntl.F_GETFL) & (os.O_ACCMODE | os.O_APPEND) | os.O_CLOEXEC)
+        os.lseek(copy, here, os.SEEK_SET)
+        return copy
+
+    def _own_folder(self):
+        if self._folder is None:
+            self._folder = tempfile.mkdtemp(prefix="finitude-")
+        return self._folder
 
     def _hold(self, owner, name):
         original, mine = owner.__dict__[name], self._me
@@ -170,9 +191,7 @@ class HeldFiles:
         exists = os.path.exists(path)
         if exists and not os.path.isfile(path) or not exists and not os.path.isdir(os.path.dirname(path)):
             return                              # a device, or an error that is to be what it was
-        if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="finitude-")
-        other = os.path.join(self._folder, str(len(self._others)))
+        other = os.path.join(self._own_folder(), str(len(self._others)))
         if exists and "w" not in mode and "x" not in mode:
             if os.path.getsize(path) > MAX_BYTES:
                 self._not_held[path] = _state(path)
@@ -198,13 +217,15 @@ class HeldFiles:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         twice = [_relative(path) for path, state in self._not_held.items() if _state(path) != state]
-        for (fd, device, inode), state in _states().items():
-            if self._states.get((fd, device, inode), state) != state:
+        copies = {instead for _, _, _, instead, _ in self._swapped}
+        for (fd, *inode), state in _states().items():
+            if tuple(inode) not in copies and self._states.get((fd, *inode), state) != state:
                 twice.append(_name(fd))
         while self._swapped:
-            fd, copy, inherited = self._swapped.pop()
-            if _is_devnull(fd):  # else the second run closed it, and another file has its number
+            fd, copy, inherited, instead, positions = self._swapped.pop()
+            if _is_still(fd, instead):  # else the second run closed it, and another file has its number
                 os.dup2(copy, fd, inherited)
+                _go_to(positions)
             os.close(copy)
         return sorted(set(twice))
 
@@ -214,11 +235,20 @@ def written_twice(names):
     return f"; written twice: {', '.join(names[:8])}" if names else ""
 
 
-def _is_devnull(fd):
+def _is_still(fd, identity):
     try:
-        return os.fstat(fd).st_rdev == os.stat(os.devnull).st_rdev
+        return _identity(fd) == identity
     except OSError:
         return False
+
+
+def _go_to(positions):
+    """What was read ahead came from the copy."""
+    for file, position in positions:
+        try:
+            file.seek(position)
+        except (OSError, ValueError):
+            continue
 
 
 def _state(path):
