@@ -112,7 +112,7 @@ class Turns:
         self.steps = int(min(MOST_STEPS, max(1, STRETCH_NS // ns_per_step)))
         for arm in self.arms.values():
             arm.planned(self.steps)
-        self.warm = 0 if ns_per_step > 100e6 else 1 if ns_per_step > 10e6 else 3
+        self.warm = 0 if ns_per_step > 100e6 else 1 if ns_per_step > 10e6 else 200 if ns_per_step < 1e6 else 3
 
     def next(self):
         if self.current is not None and self.timing:
