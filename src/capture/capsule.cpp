@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "capture/capsule_folder_posix.h"
 #include "capture/checked_file_posix.h"
+#include "capture/keep_parts.h"
 #include "capture/redact.h"
 #include "capture/step_statistics.h"
 #include "capture/tape_file.h"
@@ -267,6 +268,7 @@ std::uint64_t CapsuleDraft::bytes() const {
 }
 
 Status draft_capsule(Tape tape, json about, const CapsuleOptions& options, std::vector<NamedTensor> start, CapsuleDraft* draft) {
+  if (!options.redact) keep_parts(tape);
   const std::uint64_t of_statistics = tape.statistics.size();
   std::uint64_t size = capsule_bytes(tape);
   if (!options.redact && size - of_statistics > options.max_bytes)

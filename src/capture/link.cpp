@@ -307,6 +307,7 @@ class Linker {
       }
       begins[id] = storage.traced_begin = raw.begin;
       storage.size_bytes = raw.later_bytes != 0 ? raw.later_bytes : storage.bytes.size();
+      storage.parts = std::move(raw.parts);
     }
     const auto renumber = [&](auto& self, std::vector<Value>& values) -> void {
       for (Value& value : values) {

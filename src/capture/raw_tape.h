@@ -23,6 +23,7 @@ struct RawStorage {
   bool blank = false;       // of an input: overwritten as a whole before it was read
   std::uint64_t begin = 0;  // of an input: only a part is kept, from this multiple of 64 bytes on
   std::string bytes;        // that part, as it was when the step began
+  std::vector<ByteRange> parts;  // of `bytes`, in order and apart: those that the step reads; empty: all
   std::uint64_t later_bytes = 0;  // of an input whose content is told later: how many from `begin` on; `bytes` is empty
   std::uint32_t traced = kNotTraced;  // the storage of the trace taken along
   std::string kind, name;

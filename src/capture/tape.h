@@ -59,6 +59,11 @@ struct Operator {
   std::string name, overload;  // "aten::add", "Tensor"
 };
 
+// Half open.
+struct ByteRange {
+  std::uint64_t begin = 0, end = 0;
+};
+
 struct Storage {
   enum Origin : std::uint8_t {
     kProduced = 0,  // by an operator on the tape
@@ -72,6 +77,8 @@ struct Storage {
   std::string bytes;            // `size_bytes` of them, of a kInput
   std::string
       external;  // of a kInput: not empty where the file of the tape leaves its bytes to another, by this key
+  // Of `bytes`, in order and apart: those that the step reads; empty: all. Only in the process that recorded it: see keep_parts().
+  std::vector<ByteRange> parts;
   std::uint8_t device = 0;      // where it lay: index into Tape::devices
   // As Entry::traced: record::Trace::storages, and where in that storage this one begins, in bytes.
   std::uint32_t traced = kNotTraced;

@@ -79,8 +79,8 @@ class Recorder : public replay::PlayObserver {
   // Memory that no operator wrote.
   void catch_up(std::size_t entry) {
     for (; next_ < entry; ++next_) {
-      if (played_.tape.entries[next_].kind != Entry::kFill) continue;
-      run_.calls.push_back(memory_call(played_.tape, played_.tape.entries[next_]));
+      if (played_.tape.entries[next_].kind != Entry::kFill || goes_on_filling(played_.tape, next_)) continue;
+      run_.calls.push_back(memory_call(played_.tape, next_));
       played_.slots.emplace_back();
     }
     next_ = entry + 1;

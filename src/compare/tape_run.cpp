@@ -27,20 +27,37 @@ std::vector<std::uint32_t> calls_by_entry(const Tape& tape) {
   std::vector<std::uint32_t> calls;
   calls.reserve(tape.entries.size());
   std::uint32_t count = 0;
-  for (const Entry& entry : tape.entries) calls.push_back(entry.kind == Entry::kRandom ? kNone : count++);
+  for (std::size_t i = 0; i < tape.entries.size(); ++i)
+    calls.push_back(tape.entries[i].kind == Entry::kRandom ? kNone : goes_on_filling(tape, i) ? count - 1 : count++);
   return calls;
 }
 
-Call memory_call(const Tape& tape, const Entry& entry) {
+bool goes_on_filling(const Tape& tape, std::size_t index) {
+  const Entry& entry = tape.entries[index];
+  return index > 0 && entry.kind == Entry::kFill && tape.entries[index - 1].kind == Entry::kFill &&
+         tape.entries[index - 1].number == entry.number && entry.number < tape.storages.size() &&
+         tape.storages[entry.number].origin == capture::Storage::kBlank;
+}
+
+Call memory_call(const Tape& tape, std::size_t index) {
+  const Entry& entry = tape.entries[index];
   Call call;
   call.op = kMemory;
   Tensor& t = call.outputs.emplace_back();
   t.element = {Number::kUInt8, 1, "bytes"};
-  t.shape = {static_cast<std::int64_t>(entry.bytes.size())};
   t.storage = entry.number;
   t.begin = static_cast<std::int64_t>(entry.offset);
   t.end = t.begin + static_cast<std::int64_t>(entry.bytes.size());
   t.checksum = base::checksum(entry.bytes.data(), entry.bytes.size());
+  std::int64_t size_bytes = static_cast<std::int64_t>(entry.bytes.size());
+  for (std::size_t i = index + 1; i < tape.entries.size() && goes_on_filling(tape, i); ++i) {
+    const Entry& more = tape.entries[i];
+    size_bytes += static_cast<std::int64_t>(more.bytes.size());
+    t.end = static_cast<std::int64_t>(more.offset + more.bytes.size());
+    // Other rows of the same content are other data.
+    t.checksum = base::checksum(more.bytes.data(), more.bytes.size(), t.checksum ^ more.offset);
+  }
+  t.shape = {size_bytes};
   t.has_checksum = true;
   return call;
 }

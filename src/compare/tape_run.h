@@ -9,11 +9,15 @@
 
 namespace finitude::compare {
 
-// Calls of a run by entry of the tape: calls and memory that no operator wrote; kNone for the rest.
+// Calls of a run by entry of the tape: calls and memory that no operator wrote; kNone for the rest. The rows that are read of a table
+// are one call.
 std::vector<std::uint32_t> calls_by_entry(const capture::Tape& tape);
 
 inline constexpr const char* kMemory = "(memory)";  // as the operator of memory that no operator wrote
-Call memory_call(const capture::Tape& tape, const capture::Entry& entry);
+// Does entry `index` only fill in more of a table, as the one before?
+bool goes_on_filling(const capture::Tape& tape, std::size_t index);
+// With all that goes on filling behind it.
+Call memory_call(const capture::Tape& tape, std::size_t index);
 
 // A number that stands for a tensor in the program.
 bool is_number(const capture::TensorRef& ref);

@@ -186,7 +186,7 @@ void TapeRecorder::handed_out(capture::StorageId id, record::OpId by) {
   known.held.reset();
 }
 
-void TapeRecorder::read(const TapeUse& use) {
+void TapeRecorder::read(const TapeUse& use, const std::vector<capture::ByteRange>* rows) {
   Known& known = known_[use.storage];
   known.used = true;
   if (known.state == Known::kFresh) return fill(use.storage);
@@ -203,17 +203,24 @@ void TapeRecorder::read(const TapeUse& use) {
       return;
     }
     if (!hold(use.storage)) return;
+    if (raw.size_bytes >= kLarge) known.parts = std::make_unique<ReadParts>(raw.size_bytes);
     held_bytes_ += raw.size_bytes;
     if (every_step_ && held_bytes_ > max_bytes_) full_ = too_large_ = lets_go_ = true;
   }
   if (use.begin == use.end) return;
   known.begin = std::min(known.begin, use.begin / kGrain * kGrain);
   known.end = std::max(known.end, use.end);
+  if (!known.parts) return;
+  const auto add = [&](const capture::ByteRange& part) { return known.parts->add(part); };
+  const bool few = rows != nullptr ? std::all_of(rows->begin(), rows->end(), add)
+                                   : add({static_cast<std::uint64_t>(use.begin), static_cast<std::uint64_t>(use.end)});
+  if (!few) known.parts.reset();
 }
 
 void TapeRecorder::write(const TapeUse& use, bool overwrites_all) {
   Known& known = known_[use.storage];
   known.written = true;
+  known.parts.reset();
   capture::RawStorage& raw = raw_.storages[use.storage];
   if (known.state == Known::kFresh) {
     if (!overwrites_all) fill(use.storage);  // what it leaves as it is may be read
@@ -296,7 +303,10 @@ capture::RawTape TapeRecorder::take_template(c10::function_ref<bool(const c10::S
   stop();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (capture::StorageId id = 0; id < known_.size(); ++id) leave_out(id, later, inputs);
+    for (capture::StorageId id = 0; id < known_.size(); ++id) {
+      known_[id].parts.reset();  // another step reads other rows
+      leave_out(id, later, inputs);
+    }
     finish_inputs();
   }
   return taken();
@@ -334,6 +344,7 @@ void TapeRecorder::finish_inputs() {
     if (!raw_.storages[id].blank && known.held &&
         known.held->nbytes() >= static_cast<std::size_t>(known.end))
       copy_input(id, known.begin, known.end);
+    if (known.parts) raw_.storages[id].parts = known.parts->take(static_cast<std::uint64_t>(known.begin));
   }
 }
 

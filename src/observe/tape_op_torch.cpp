@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "observe/op_info_torch.h"
+#include "observe/tape_parts_torch.h"
 #include "record/exchange.h"
 
 namespace finitude::observe {
@@ -38,6 +39,7 @@ TapeOp tape_op(const at::RecordFunction& fn) {
   op.writes = info.writes;
   op.overwrites = info.overwrites;
   op.num_args = info.args.size();
+  op.picked_by = picked_by(info.name);
   for (std::size_t i = 0; i < info.args.size(); ++i) {
     if (info.args[i] == "dropout_p" || info.args[i] == "dropout") op.dropout = static_cast<int>(i);
   }

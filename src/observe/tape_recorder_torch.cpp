@@ -271,6 +271,13 @@ void TapeRecorder::end_refused(const at::RecordFunction& fn, Context* context) {
   }
 }
 
+// Of its first argument.
+bool TapeRecorder::reads_large_input(c10::ArrayRef<TapeUse> uses) const {
+  if (uses.empty() || uses[0].arg != 0) return false;
+  const Known& known = known_[uses[0].storage];
+  return known.parts || (known.state == Known::kSeen && raw_.storages[uses[0].storage].size_bytes >= kLarge);
+}
+
 std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunction& fn,
                                                                 TapePlaces::Where where) {
   if (full_) return nullptr;
@@ -319,6 +326,8 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
     if (const std::int64_t usual = default_generator(context->uses, inputs); usual >= 0) context->drawn.push_back(usual);
   }
   for (const std::int64_t number : context->drawn) random_before(number);
+  std::vector<capture::ByteRange> rows;
+  const bool picks = op.picked_by >= 0 && reads_large_input(context->uses) && picked_rows(inputs, op.picked_by, &rows);
   for (const TapeUse& use : context->uses) {
     if (op.from_host) known_[use.storage].allocation = record::kNone;
     if (use.arg < 64 && ((op.writes >> use.arg) & 1) != 0) {
@@ -330,7 +339,7 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
       write(use, ((op.overwrites >> use.arg) & 1) != 0 && use.dense && use.begin == 0 &&
                      use.end == size_bytes && alone);
     } else if (!op.may_view) {
-      read(use);
+      read(use, picks && use.arg == 0 ? &rows : nullptr);
     }
   }
   if (full_ || raw_.events.size() + written.size() > (every_step_ ? kMaxOfEveryStep : kMaxEvents)) {

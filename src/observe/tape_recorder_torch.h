@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "capture/raw_tape.h"
+#include "observe/tape_parts_torch.h"
 #include "observe/tape_places_torch.h"
 #include "observe/tape_values_torch.h"
 
@@ -68,6 +69,7 @@ class TapeRecorder {
   capture::StorageId number_of(const c10::StorageImpl* storage);
 
  private:
+  static constexpr std::size_t kLarge = 65536;  // bytes of an input of which the parts are told that are read
   struct Op;
   struct Known {
     enum State : std::uint8_t {
@@ -84,6 +86,7 @@ class TapeRecorder {
     bool written = false;
     bool on_device = false;
     std::int64_t begin = 0, end = 0;  // of an input: what is read of it
+    std::unique_ptr<ReadParts> parts;  // of a large one that is only read, as long as it is little
     std::uint64_t filled = 0;         // checksum of a kFresh one when it was read last
     std::uint64_t handed_out = 0;     // the same when its allocation came back: nobody wrote it since where they are equal
     record::OpId allocation = record::kNone;  // the op of the trace that handed a kFresh one out
@@ -105,8 +108,10 @@ class TapeRecorder {
   std::int64_t default_generator(c10::ArrayRef<TapeUse> uses, c10::ArrayRef<c10::IValue> inputs);
   std::uint8_t device_number(const c10::Device& device);
   void keep_drawn(c10::ArrayRef<TapeUse> results, c10::ArrayRef<TapeUse> arguments, std::uint64_t writes);
-  void read(const TapeUse& use);
+  // rows: all that is read of it, in bytes of the storage; null: from its beginning to its end.
+  void read(const TapeUse& use, const std::vector<capture::ByteRange>* rows = nullptr);
   void write(const TapeUse& use, bool overwrites_all);
+  bool reads_large_input(c10::ArrayRef<TapeUse> uses) const;
   void fill(capture::StorageId id);
   void lose(capture::StorageId id);
   void handed_out(capture::StorageId id, record::OpId by);
