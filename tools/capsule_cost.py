@@ -27,7 +27,7 @@ HEAD = """# What a capsule costs
 
 A bad step under `--on-alarm skip` or `warn`: forward and backward of a model whose optimizer is Adam, one thread. What the program
 waits for is all between the alarm and its next line: the copy off the live tensors, and making a tape of what was recorded. The capsule
-is then written, read back while it is written, and, where its inputs take at most 16 MB, replayed by `finitude-replay`, beside the
+is then written, read back, and, where its inputs take at most 16 MB, replayed by `finitude-replay`, beside the
 program. Plain: the same bytes written from the live tensors into one safetensors file, copied in memory. Neither is synced to the
 disk. Medians of {rounds} rounds in turns; in brackets the quartiles of the ratio.
 Written by `make bench-capsule` (`tools/capsule_cost.py`) with torch {torch} on {machine}, {date}, at a load of {load:.1f}: where others

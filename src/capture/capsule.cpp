@@ -106,7 +106,8 @@ std::vector<NamedTensor> take_tensors(Tape& tape, std::vector<std::string>& cont
 Status write_part(const fs::path& path, const std::vector<std::string_view>& parts, const CapsuleHooks& hooks, json* entry,
                   CapsuleTimes* times) {
   CheckedFile file;
-  Status status = write_checked(path.string(), parts, hooks.cancelled, &file);
+  Status status = write_checked(path.string(), parts, hooks.cancelled, &file,
+                                hooks.trains_on ? ReadBackBy::kTheSame : ReadBackBy::kAnotherThread);
   *entry = {{"bytes", file.bytes}, {"checksum", hex(file.checksum)}};
   times->write += file.write_seconds;
   times->check += file.check_seconds;

@@ -53,6 +53,7 @@ struct CapsuleHooks {
   // What becomes "replay" in capsule.json, told of the folder, which lacks nothing but that and its name; none: that stays what it was.
   std::function<std::string(const std::string& folder)> tried;
   const std::atomic<bool>* cancelled = nullptr;  // ends it early
+  bool trains_on = false;  // the program: its processors are left to it, and the files are read back after they were written
 };
 
 struct CapsuleTimes {  // of all its files

@@ -124,6 +124,7 @@ CapsuleDone CapsuleQueue::write(CapsuleJob job) noexcept {
   try {
     CapsuleHooks hooks;
     hooks.cancelled = &given_up_;
+    hooks.trains_on = true;
     if (job.tried) {
       hooks.tried = [&](const std::string& folder) {
         const auto began = std::chrono::steady_clock::now();

@@ -154,7 +154,7 @@ class Follower {
 }  // namespace
 
 Status write_checked(const std::string& path, const std::vector<std::string_view>& parts, const std::atomic<bool>* cancelled,
-                     CheckedFile* file) {
+                     CheckedFile* file, ReadBackBy by) {
   *file = {};
   std::uint64_t size = 0;
   for (const std::string_view part : parts) size += part.size();
@@ -165,7 +165,7 @@ Status write_checked(const std::string& path, const std::vector<std::string_view
   const auto began = Clock::now();
   {
     std::unique_ptr<Follower> follower;
-    if (size > kAlone && std::thread::hardware_concurrency() > 1) follower = std::make_unique<Follower>(&reader);
+    if (by == ReadBackBy::kAnotherThread && size > kAlone && std::thread::hardware_concurrency() > 1) follower = std::make_unique<Follower>(&reader);
     for (const std::string_view part : parts) {
       for (std::size_t at = 0; at < part.size(); at += kWritten) {
         if (cancelled != nullptr && *cancelled) return Status("was given up");

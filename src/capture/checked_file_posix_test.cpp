@@ -45,12 +45,14 @@ TEST_F(CheckedFiles, HoldWhatTheirPartsHold) {
     for (const std::size_t cut : {std::size_t{0}, std::size_t{13}, size / 2, size}) {
       const std::size_t first = std::min(cut, size);
       const std::string_view view = whole;
-      fs::remove(path_);
-      CheckedFile file;
-      ASSERT_EQ(write_checked(path_, {view.substr(0, first), {}, view.substr(first)}, nullptr, &file).why(), "") << size;
-      EXPECT_EQ(file.bytes, size);
-      EXPECT_EQ(file.checksum, base::checksum(whole.data(), whole.size())) << size << " " << cut;
-      EXPECT_TRUE(content() == whole) << size;
+      for (const ReadBackBy by : {ReadBackBy::kAnotherThread, ReadBackBy::kTheSame}) {
+        fs::remove(path_);
+        CheckedFile file;
+        ASSERT_EQ(write_checked(path_, {view.substr(0, first), {}, view.substr(first)}, nullptr, &file, by).why(), "") << size;
+        EXPECT_EQ(file.bytes, size);
+        EXPECT_EQ(file.checksum, base::checksum(whole.data(), whole.size())) << size << " " << cut;
+        EXPECT_TRUE(content() == whole) << size;
+      }
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "capture/capsule_queue_posix.h"
+#include "capture/keep_parts.h"
 #include "replay/replayed_apart_posix.h"
 #include "replay/tape_player.h"
 
@@ -22,6 +23,7 @@ bool prepare(capture::Tape& tape, nlohmann::json& about, bool redact, std::uint6
     return false;
   }
   if (!redact) tell_sources(tape, line);
+  if (!redact) capture::keep_parts(tape);  // what is replayed is what is written
   if (const std::string* autocast = tape.setting("autocast")) about["flags"]["autocast"] = *autocast;
   about["replay"] = "not tried";
   return capture::capsule_bytes(tape) - tape.statistics.size() <= replay_below;
