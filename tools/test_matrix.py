@@ -8,6 +8,7 @@ Pythons are looked for under $PYENV_ROOT/versions (or ~/.pyenv/versions), then o
 is left as it was in the table. Outside CI; a few minutes and 1.5 GB per pair.
 """
 
+import argparse
 import datetime
 import os
 import pathlib
@@ -126,7 +127,13 @@ def record(version, torch, outcome):
     PAGE.write_text(write_table(text, cells))
 
 
-def main(pairs):
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pairs", metavar="PYTHON:TORCH", nargs="*", default=DEFAULT_PAIRS)
+    pairs = parser.parse_args().pairs
+    for pair in pairs:
+        if not re.fullmatch(r"3\.\d+:\d+(\.\d+)+", pair):
+            parser.error(f"{pair}: want PYTHON:TORCH, such as 3.12:2.13.0")
     bad = 0
     for number, pair in enumerate(pairs, 1):
         version, torch = pair.split(":")
@@ -143,4 +150,4 @@ def main(pairs):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or DEFAULT_PAIRS))
+    sys.exit(main())
