@@ -107,7 +107,17 @@ def test_the_line_that_makes_it(tmp_path, code, source, function, workers):
     assert "sample 13 is made" in " ".join(got.err.split()) and source in got.err
 
 
+PLAIN = """
+def scaled(row):
+    return [(v - m) * s for v, (m, s) in zip(row, [(0.5, 2.0)] * len(row))]
+"""
+TABLE = "self.table = self.values.tolist(); self.table[13][{at}] = float('nan')"
 STORED = {
+    "a list that goes through a loop in brackets": (PLAIN + data(TABLE.format(at=2), "row = np.float32(scaled(self.table[i]))"), "row[2]"),
+    "a loop in brackets that calls one": (PLAIN + data(TABLE.format(at=3), "row = [scaled(r) for r in self.table[i:i + 1]][0]",
+                                                       "row = np.float32(row)"), "self.table[i:i + 1][0][3]"),
+    "the first of the values of a loop": (PLAIN + data(TABLE.format(at=0), "some = [self.table[i], self.table[0]]",
+                                                       "row = np.float32([scaled(r) for r in some][0])"), "self.table[i][0]"),
     "a cell of an array": (data("self.values[13, 2] = np.nan", "row = (self.values[i] - 0.5) * 2"), "self.values[i][2]"),
     "a text that is no number": (data("self.rows = [{'a': '1', 'b': 'nan' if i == 13 else '2'} for i in range(24)]", "row = self.values[i].copy()",
                                       "row[3] = float(self.rows[i]['b'])"), "self.rows[i]['b']"),

@@ -121,6 +121,7 @@ class _Frame:
     given: dict   # ids of its arguments
     bad: set      # names
     infinite: set  # names of what is not finite and, where NaN is looked for, not NaN
+    inside: list = dataclasses.field(default_factory=list)  # noted while its line still runs
 
 
 @dataclasses.dataclass
@@ -185,6 +186,9 @@ class Trace:
     def _called(self, frame, event, arg):
         if not _is_looked_into(frame) or not self.complete:
             return None
+        caller = frame.f_back
+        if caller is not None and (begun := self.frames.get(id(caller))) is not None:
+            self._names_after(caller, begun, inside=True)   # a loop in brackets binds its name in the line that it calls in
         self.count += 1
         given = {name: id(value) for name, value in _names(frame).items()}
         self.frames[id(frame)] = _Frame(self.count, self.events, frame.f_lineno, self.events, given, self._bad_names(frame),
@@ -207,12 +211,16 @@ class Trace:
                 state.line, state.began, state.infinite = frame.f_lineno, self.events, self._infinite_names(frame)
         return self._event
 
-    def _names_after(self, frame, state):
+    def _names_after(self, frame, state, inside=False):
+        """inside: the line is not done yet, and what it makes is all of what it noted."""
+        for one in state.inside:
+            one.number = self.events
         now = self._bad_names(frame)
-        for name in sorted(now - state.bad):
-            self._note(frame, name, state)
-        for one in [n for n in self.noted if n.frame == state.number and n.name in state.bad - now]:
-            self.noted = [n for n in self.noted if not one.began <= n.number <= one.number]
+        new = [self._note(frame, name, state) for name in sorted(now - state.bad)]
+        state.inside = [*state.inside, *new] if inside else []
+        if not _in_brackets(frame):   # there the next value is no repair of the last: what became of all of them tells
+            for one in [n for n in self.noted if n.frame == state.number and n.name in state.bad - now]:
+                self.noted = [n for n in self.noted if not one.began <= n.number <= one.number]
         state.bad = now
 
     def _returned(self, frame, state, value):
@@ -227,8 +235,13 @@ class Trace:
 
     def _note(self, frame, name, state):
         # What was made in a function that this line called is noted there, before this one. A comprehension is one line.
-        began = state.entered if frame.f_code.co_name in COMPREHENSIONS else state.began
+        began = state.entered if _in_brackets(frame) else state.began
         self.noted.append(_Noted(state.number, name, began, self.events, _place(frame, state.line, state.bad, state.infinite, self.look)))
+        return self.noted[-1]
+
+
+def _in_brackets(frame):
+    return frame.f_code.co_name in COMPREHENSIONS
 
 
 def _is_looked_into(frame):
@@ -261,6 +274,8 @@ def _value(node, frame):
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
+        while node.id not in frame.f_locals and _in_brackets(frame) and frame.f_back is not None:
+            frame = frame.f_back   # what it loops over is taken where it stands
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id, _UNKNOWN))
     if isinstance(node, (ast.Tuple, ast.List)):
         items = [_value(n, frame) for n in node.elts]
