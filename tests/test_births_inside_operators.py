@@ -127,3 +127,38 @@ def test_weights_that_nobody_trains_are_state(tmp_path):
     alarm = got.the_alarm()
     assert (alarm["births"][0]["phase"], alarm["births"][0]["line"], alarm["cause"]["class"]) == ("state", 7, "corrupted-state"), got.told()
     assert "Linear.weight" in alarm["cause"]["text"], alarm["cause"]
+
+
+READ_BEFORE = """
+import torch
+torch.manual_seed(0)
+store = list(torch.randn(6, 8, 4))
+store[3][5, 1] = {mark}
+class Norm(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("square", torch.ones(4))
+    def forward(self, x):
+        with torch.no_grad():
+            self.square.lerp_((x ** 2).mean(0), 0.1)
+        return x / self.square.sqrt()
+net = torch.nn.Sequential({norm}torch.nn.Linear(4, 1))
+opt = torch.optim.SGD(net.parameters(), 1e-2)
+i = 0
+while i < 6:
+    x = store[i]{scale}
+    print(x.mean().item() > 9, net[0].{shown}.isfinite().all().item())
+    out = net(x)
+    loss = out.square().mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+    i += 1
+"""
+
+
+@pytest.mark.parametrize("norm, scale, shown, phase, line", [
+    ("", "", "weight", "data", "out = net(x)"),
+    ("Norm(), ", " * (torch.tensor([1, 1, 1e20, 1]) if i == 2 else 1)", "square", "state", "self.square.lerp_((x ** 2).mean(0), 0.1)")])
+def test_a_line_that_only_looks_at_bad_data_is_not_where_it_is_told(tmp_path, norm, scale, shown, phase, line):
+    got = helpers.run(tmp_path, READ_BEFORE.replace("{mark}", "0.5" if norm else "torch.inf").replace("{norm}", norm).replace("{scale}", scale).replace("{shown}", shown))
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["births"][0]["phase"], alarm["births"][0]["source"]) == (3, phase, line), got.told()

@@ -126,6 +126,7 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False):
     _native.trace_clear()
     if "births" not in found:  # of a tape that does not play
         return found
+    intake.name_reader_on_the_way(found)
     mend.add_diff(found)
     if optimizer is not None:
         hyper.tell(found, optimizer)

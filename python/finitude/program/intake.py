@@ -1,6 +1,7 @@
 """How a batch came in, where no DataLoader was seen: read off the source of the loop that took it."""
 
 import ast
+import linecache
 
 import torch
 
@@ -48,6 +49,28 @@ def _data_names(loop):
         if source.args and isinstance(source.args[0], ast.Call) and getattr(source.args[0].func, "id", "") == "range":
             return set()
     return {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+
+
+def name_reader_on_the_way(found):
+    """A birth that no operation made has the line that reads it first. Where that one only prints or checks it, the first that leads on
+    to the sink tells more."""
+    births, path = found.get("births"), [p for p in found.get("path") or () if p.get("file")]
+    if not births or not path or births[0].get("phase") not in ("data", "state") or births[0].get("op"):
+        return
+    on_it = any((p["file"], p["line"]) == (births[0].get("file"), births[0].get("line")) for p in path)
+    if not on_it and _keeps_nothing(births[0].get("file"), births[0].get("line")):
+        births[0].update({key: path[0].get(key, "") for key in ("file", "line", "source", "module")})
+
+
+def _keeps_nothing(file, line):
+    """Does the statement at that line give what it reads no name, as a call of print, an `if` or an assertion?"""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file or "")))
+    except (SyntaxError, ValueError):
+        return False
+    around = [n for n in ast.walk(tree) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or n.lineno)]
+    innermost = min(around, key=lambda n: (n.end_lineno or n.lineno) - n.lineno, default=None)
+    return isinstance(innermost, (ast.Expr, ast.Assert, ast.If, ast.While))
 
 
 def name_loop_line(birth):
