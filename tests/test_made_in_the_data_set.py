@@ -76,6 +76,19 @@ def in_place(x):
 
 PIPELINE = Compose(lambda x: x * 2, to_range)
 """
+LOG = """
+def logarithm(x):
+    x = np.log(x)
+    return x
+
+
+def centred(x):
+    return x - x.mean()
+"""
+HEAVY = """
+import pathlib
+pathlib.Path("heavy.py").write_text("n = 0\\ndef f():\\n    global n\\n    n += 1\\nfor _ in range(70000):\\n    f()\\n")
+"""
 FLAT = "self.values[13] = 0.5"
 MADE = {
     "a transform of a chain": (COMPOSED + data(FLAT, "row = PIPELINE(self.values[i])"), "return (x - low) / (high - low)", "to_range"),
@@ -92,6 +105,10 @@ MADE = {
         data("self.values[:, 0] = np.nan; self.values[13, 1:] = 0.5",
              "row = self.values[i].copy()", "row[np.isnan(row)] = 0.5", "row = row / row.std() * np.sign(row.std())"),
         "row = row / row.std() * np.sign(row.std())", "Data.__getitem__"),
+    "the logarithm of zero that NaN comes of later": (LOG + data("self.values[13, 1] = 0", "row = centred(logarithm(self.values[i]))"),
+                                                      "x = np.log(x)", "logarithm"),
+    "after a module that takes long to import": (HEAVY + data(FLAT, "import heavy", "row = self.values[i]", "row = (row - 0.5) / row.std()"),
+                                                 "row = (row - 0.5) / row.std()", "Data.__getitem__"),
 }
 
 
@@ -152,6 +169,26 @@ def together(samples):
     birth, datum, got = told(tmp_path, code, ", collate_fn=together")
     assert datum["how"] == "made" and datum["source"].startswith("rows = np.stack(") and "sample" not in datum, got.told()
     assert "every sample is finite as the data set gives it" in datum["text"]
+
+
+PADDED = """
+def scaled(row):
+    row = row - row.mean()
+    return row / np.abs(row).max()
+
+
+def together(samples):
+    rows = torch.zeros(len(samples), 4)
+    for k, (row, _) in enumerate(samples):
+        row = scaled(row)
+        rows[k] = torch.from_numpy(row)
+    return rows, torch.tensor([float(y) for _, y in samples])
+"""
+
+
+def test_a_loop_over_samples_binds_its_names_anew_and_mends_nothing(tmp_path):
+    _, datum, got = told(tmp_path, PADDED + data(FLAT, "row = self.values[i]"), ", collate_fn=together")
+    assert (datum["how"], datum["source"], datum["function"]) == ("made", "return row / np.abs(row).max()", "scaled"), got.told()
 
 
 def test_a_sample_that_random_numbers_make(tmp_path):

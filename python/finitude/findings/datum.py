@@ -19,6 +19,7 @@ from ..program.quiet import Quiet
 from . import made_at
 
 MAX_SAMPLES = 512     # of a batch whose rows do not tell which sample it is
+_ORDINALS = {n: end for k, end in ((1, "st"), (2, "nd"), (3, "rd")) for n in range(k, 64, 10) if n != 10 + k}
 MAX_TRIES, MAX_EVENTS = 64, 20_000   # of a sample that random numbers make; lines that it may take
 TAKES_IN = ("", "aten::lift_fresh", "aten::alias", "aten::detach", "aten::from_file", "aten::_to_copy", "aten::clone", "aten::stack")
 
@@ -87,6 +88,7 @@ class _Search:
         """before: generators as they were when the batch was made, as far as is known; None where workers made it."""
         self.dataset, self.collate, self.indices, self.look, self.before = dataset, collate, indices, look, before
         self.trace, self.sample, self.error = None, None, None
+        self.infinite = None   # (place, operator) of what made something infinite that NaN came of
         self.in_collate = self.drew = False
         self.tries = 0
 
@@ -107,12 +109,24 @@ class _Search:
             self.drew |= not _native.take_generators() == before
             if trace.error is None and self.look.is_bad(trace.result):
                 self.trace, self.sample = trace, index
+                self._where_infinite(index)
                 return True
             if trace.error is not None or not self.drew:
                 return False
             if events > MAX_EVENTS:
                 break
         return False
+
+    def _where_infinite(self, index):
+        """NaN that was made of something infinite: looked at once more for all that is not finite."""
+        place = self.trace.place
+        if place is None or not place.of_inf or self.drew:
+            return
+        look, self.look = self.look, made_at.Look(False)
+        found = self._call(lambda: _taken(self.dataset, index)).only_maker()
+        self.look = look
+        if found is not None and (found[0].file, found[0].line) != (place.file, place.line):
+            self.infinite = found
 
     def _up_to(self, index):
         """The random numbers that the samples before it in the batch drew are drawn."""
@@ -187,12 +201,18 @@ def _said(search, look, indices, guilty):
         told["text"] = f"{who} is {what} as it is stored: {place.held_in + inner}, read at {at}"
     elif place.how == "read":
         told["how"], told["text"] = "read", f"{who} comes out {what} of the call at {at}{of}"
+    elif search.infinite is not None:
+        first, told["op"] = search.infinite
+        told.update(file=os.path.abspath(first.file), line=first.line, function=first.function, source=first.source)
+        told["how"] = "made"
+        told["text"] = f"{who} is made infinite at {os.path.basename(first.file)}:{first.line} in {first.function}, and of that {what} " \
+            f"at {at}{of}"
     else:
         told["how"], told["text"] = "made", f"{who} is made {what} at {at}{of}; " + \
             ("what that line reads holds infinite values" if place.of_inf else "what that line reads is finite")
     if search.drew:
         told["text"] += " (it draws random numbers" + \
-            (f", and came out so when it was taken {search.tries} times)" if search.tries > 1 else ")")
+            (f", and came out so the {search.tries}{_ORDINALS.get(search.tries, 'th')} time it was taken)" if search.tries > 1 else ")")
     return told
 
 

@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import linecache
 import math
+import re
 import sys
 import types
 
@@ -110,6 +111,7 @@ class Place:
     held_in: str = ""   # stored: the expression that holds it
     value: object = None  # of that expression
     of_inf: bool = False  # made: NaN, of something infinite
+    written_so: bool = False  # made: the line itself holds NaN or Inf, as float("inf") or np.nan
 
 
 @dataclasses.dataclass
@@ -156,7 +158,7 @@ class Trace:
         self.look, self.events, self.noted, self.frames, self.count = look, 0, [], {}, 0
         self.wide = Look(False)
         self.result = self.error = None
-        self.complete = True
+        self.complete, self.importing = True, False
         sys.settrace(self._called)
         try:
             with _Operators(self):
@@ -174,8 +176,17 @@ class Trace:
     @property
     def operator(self):
         """The operator of torch that made it in the line of `place`, or ""."""
-        of_line = [name for number, name in self.operators if self.place is not None and self.noted[0].began <= number <= self.noted[0].number]
-        return of_line[0] if of_line else ""
+        return self._operator_of(self.noted[0]) if self.place is not None else ""
+
+    def _operator_of(self, noted):
+        return next((name for number, name in self.operators if noted.began <= number <= noted.number), "")
+
+    def only_maker(self):
+        """(place, operator) of the one line that made any of it; None where there are others, it came in, or the program writes it so."""
+        made = [n for n in self.noted if n.place.how == "made" and not any(n.began <= m.number < n.number for m in self.noted)]
+        made = made if self.complete else []
+        lines = {(n.place.file, n.place.line) for n in made}
+        return (made[0].place, self._operator_of(made[0])) if len(lines) == 1 and not made[0].place.written_so else None
 
     def _bad_names(self, frame):
         return {name for name, value in _names(frame).items() if self.look.is_bad(value)}
@@ -184,8 +195,11 @@ class Trace:
         return {name for name, value in _names(frame).items() if self.wide.is_bad(value)} if self.look.only_nan else set()
 
     def _called(self, frame, event, arg):
-        if not _is_looked_into(frame) or not self.complete:
+        if not _is_looked_into(frame) or not self.complete or self.importing:
             return None
+        if frame.f_code.co_name == "<module>":   # workers had imported it, this process had not
+            self.importing, frame.f_trace_lines = True, False
+            return self._imported
         caller = frame.f_back
         if caller is not None and (begun := self.frames.get(id(caller))) is not None:
             self._names_after(caller, begun, inside=True)   # a loop in brackets binds its name in the line that it calls in
@@ -194,6 +208,10 @@ class Trace:
         self.frames[id(frame)] = _Frame(self.count, self.events, frame.f_lineno, self.events, given, self._bad_names(frame),
                                        self._infinite_names(frame))
         return self._event
+
+    def _imported(self, frame, event, arg):
+        self.importing = self.importing and event != "return"
+        return self._imported
 
     def _event(self, frame, event, arg):
         self.events += 1
@@ -219,9 +237,15 @@ class Trace:
         new = [self._note(frame, name, state) for name in sorted(now - state.bad)]
         state.inside = [*state.inside, *new] if inside else []
         if not _in_brackets(frame):   # there the next value is no repair of the last: what became of all of them tells
-            for one in [n for n in self.noted if n.frame == state.number and n.name in state.bad - now]:
+            good = [n for n in self.noted if n.frame == state.number and n.name in state.bad - now]
+            for one in [n for n in good if not self._is_handed_on(n, now)]:
                 self.noted = [n for n in self.noted if not one.began <= n.number <= one.number]
         state.bad = now
+
+    def _is_handed_on(self, one, bad):
+        """Did another name of that frame, which is bad still, get it from this one? A loop that fills a list binds its name anew."""
+        return any(n.frame == one.frame and n.number > one.number and n.name in bad and n.place.how == "stored" and
+                   re.split(r"\W", n.place.held_in, maxsplit=1)[0] == one.name for n in self.noted)
 
     def _returned(self, frame, state, value):
         if self.look.is_bad(value):
@@ -346,7 +370,7 @@ def _place(frame, line, bad_before, infinite, look):
     statement = _statement(file, line)
     if statement is None:
         return place
-    numbers = False
+    numbers = written_so = False
     of_inf = any(isinstance(n, ast.Name) and n.id in infinite for n in ast.walk(statement))
     written = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     read = [n for field in ("value", "iter", "test", "body") if isinstance(n := getattr(statement, field, None), ast.expr)]
@@ -355,7 +379,7 @@ def _place(frame, line, bad_before, infinite, look):
         while isinstance(root, (ast.Attribute, ast.Subscript)):
             root = root.value
         if isinstance(_value(root, frame), types.ModuleType) and isinstance(value, float):   # np.nan, a mark
-            numbers = True
+            numbers, written_so = True, written_so or look.is_bad(value)
             continue
         if callable(value) or isinstance(root, ast.Name) and root.id in written - bad_before:
             numbers |= _holds_numbers(value)   # what it is now is what came of the line
@@ -365,9 +389,9 @@ def _place(frame, line, bad_before, infinite, look):
             return dataclasses.replace(place, how="stored", held_in=ast.unparse(node), value=value)
         numbers |= _holds_numbers(value)
         of_inf |= look.only_nan and Look(False).is_bad(value)
-    computes = any(isinstance(n, (ast.BinOp, ast.AugAssign)) or isinstance(n, ast.Constant) and isinstance(n.value, str) and
-                   _is_bad_text(n.value, look) for n in ast.walk(statement))
-    return dataclasses.replace(place, how="made" if numbers or computes else "read", of_inf=of_inf)
+    written_so |= any(isinstance(n, ast.Constant) and isinstance(n.value, str) and _is_bad_text(n.value, look) for n in ast.walk(statement))
+    computes = written_so or any(isinstance(n, (ast.BinOp, ast.AugAssign)) for n in ast.walk(statement))
+    return dataclasses.replace(place, how="made" if numbers or computes else "read", of_inf=of_inf, written_so=written_so)
 
 
 class Untraced:
