@@ -270,6 +270,7 @@ class Session:
         bad one that a search began with.
         """
         ends.begin(self, alarm)
+        self.told.note_bad(sinks)
         traced = self.config.level == "trace" and where in ("window", "skipped", "written", "search")
         vote = together.vote_on(self, optimizer, alarm) if rerun_wanted and where == "window" and self.config.level == "gate" else None
         kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike

@@ -5,6 +5,7 @@ run does to their gradients.
 import torch
 
 from .. import _native
+from ..findings import by_chance
 from ..program import discover, known, ranks, sinks as sinks_of
 
 NOT_RUN = "the step was not run again"   # the cause of an alarm of which nothing more is known
@@ -27,7 +28,12 @@ class Told:
         self._alarms, self._count = {}, 0
         self.follower = None   # the last alarm that says what another one has said
         self.known = known.Known()
+        self._bad = []         # what was bad when the last alarm came up
         self._explained = {}   # (optimizer, sink) -> the last step that failed there and has a birth
+
+    def note_bad(self, sinks):
+        """Before anything is run again, which may bind other tensors to the same names."""
+        self._bad = by_chance.note(sinks)
 
     def tell(self, optimizer, alarm):
         """Bad gradients of the same backward at other optimizers are not news any more."""
@@ -54,6 +60,7 @@ class Told:
             text = "the step came out finite when it was run again" if alarm["rerun"] == "transient" else \
                 "the step was run again, and no operation of it was seen to make the value"
             alarm["cause"] = {**alarm["cause"], "text": text}
+        by_chance.tell(alarm, self._bad)
 
     def take_over(self, optimizer, alarm):
         """True: the bad gradients come from a backward that an alarm at another optimizer has explained already, and this

@@ -1,0 +1,78 @@
+"""A bad value that did not come again when the same step was run again: which tensor held it, and whether its bits tell that the memory
+was something else before."""
+
+import ast
+import linecache
+
+import torch
+
+from .. import _native
+from ..program import discover
+from ..program.counts import count_text
+from . import findings
+
+MAX_MB, MAX_FRAMES = 64, 8   # that are looked at
+FORMATS = {torch.float32: (torch.int32, 0x7FFFFFFF, 0x7FC00000), torch.float64: (torch.int64, (1 << 63) - 1, 0x7FF8 << 48)}
+FIX = "initialise it (torch.zeros, nn.init, copy_) before the first read"
+
+
+def note(sinks):
+    """What is bad now, before anything is run again: [{name, count, bits, file, line}], the sinks first, then data in the user's names."""
+    found = [{"name": name, "count": count_text(t), "bits": strange_bits(t), "file": "", "line": 0}
+             for kind, name, t in sinks or () if kind in ("parameter", "state", "buffer") and t is not None]
+    left = MAX_MB << 20
+    for number, frame in enumerate(discover.user_frames()):
+        for name, value in discover.names_of(frame).items() if number < MAX_FRAMES else ():
+            # Of a class of the program's own every question may be its code.
+            if type(value) is torch.Tensor and not value.requires_grad and value.layout is torch.strided and value.device.type == "cpu" and \
+                    (left := left - value.nbytes) >= 0 and not _native.is_finite(value):
+                found.append({"name": name, "count": count_text(value), "bits": strange_bits(value), **_bound_at(frame, name)})
+    return found
+
+
+def strange_bits(tensor):
+    """The bits of a NaN that no arithmetic of a CPU makes and no program writes as such, in hexadecimal; "" where there is none."""
+    integer, all_ones, usual = FORMATS.get(tensor.dtype, (None, 0, 0))
+    if integer is None or tensor.device.type != "cpu" or tensor.layout is not torch.strided or torch.cuda.is_initialized():
+        return ""   # a GPU makes others
+    tensor = tensor.detach()
+    bits = tensor[torch.isnan(tensor)].view(integer)
+    strange = bits[((bits & all_ones) != usual)]
+    return f"{int(strange[0]) & (2 * all_ones + 1):0{integer.itemsize * 2}x}" if len(strange) else ""
+
+
+def _bound_at(frame, name):
+    """Where the name was given what it holds: the last such statement above the line that runs."""
+    file, first, line = frame.f_code.co_filename, frame.f_code.co_firstlineno, frame.f_lineno
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return {"file": "", "line": 0}
+    binds = [n.lineno for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id == name]
+    above = [n for n in binds if first <= n <= line]
+    return {"file": file, "line": max(above)} if above else {"file": "", "line": 0}
+
+
+def tell(alarm, noted):
+    """Into the cause of an alarm whose step came out finite when it was run again."""
+    cause = alarm["cause"]
+    if not noted or cause["class"] not in ("unknown", "corrupted-state"):
+        return
+    if alarm["rerun"] != "transient":
+        if cause["class"] == "corrupted-state" and noted[0]["bits"] and noted[0]["name"] == alarm["sink"]["name"]:
+            cause["text"] += f"; or memory that nobody had written: no arithmetic makes the bits of its NaN ({noted[0]['bits']})"
+        return
+    held = next((n for n in noted if n["bits"]), noted[0])
+    bits = f" with bits that no arithmetic makes ({held['bits']})" if held["bits"] else ""
+    if cause["class"] == "corrupted-state":
+        text = f"{held['name']} held {held['count']}{bits} before any step was taken, and was finite when the program was run again from its " \
+            "start: no checkpoint or initial value would be, memory that nobody had written is"
+    elif bits:
+        text = f"the step came out finite when it was run again; the first time {held['name']} held {held['count']}{bits}: what was in that " \
+            "memory before, and nobody had written over"
+        alarm["births"] = [{**findings.birth("memory", "", held["file"], held["line"]), "name": held["name"]}]
+    else:
+        cause["text"] += f"; the first time {held['name']} held {held['count']}"
+        return
+    alarm["cause"] = {"class": "uninitialised-memory", "confidence": "likely" if bits else "possible", "experiments": [], "text": text}
+    alarm["fix"] = {"text": FIX, "verified": False, "file": held["file"], "line": held["line"]}
