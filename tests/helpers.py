@@ -18,6 +18,8 @@ import sys
 import textwrap
 import time
 
+from finitude.base import checked_json
+
 LIMIT = 60  # seconds for one run
 
 
@@ -87,6 +89,11 @@ def training(folder, body, *options, env=None, cold=False):
     """Runs TRAINING and then `body`; a bad step raises at once, so that only the verdict is under test."""
     text = TRAINING + textwrap.dedent(body).replace("ENDLESS_SLOPE", ENDLESS_SLOPE)
     return run(folder, text, *(options or ("--on-alarm", "raise")), env=env, cold=cold)
+
+
+def put_about(folder, about):
+    """capsule.json anew, with its checksum: a capsule of another content, and not a damaged one."""
+    (pathlib.Path(folder) / "capsule.json").write_bytes(checked_json.text_of(about))
 
 
 def write_script(folder, text, name="train.py"):

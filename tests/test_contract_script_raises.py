@@ -1,5 +1,6 @@
 """A script that finds the bad value itself and raises: an alarm, and its own exception and exit code are kept."""
 
+import helpers
 import pytest
 from helpers import training
 
@@ -160,3 +161,51 @@ def test_an_error_that_does_not_speak_of_values_is_no_alarm_whatever_lies_around
         raise RuntimeError("the shapes 3 and 4 do not match")
         """, "--on-alarm", "stop")
     assert got.code == 1 and got.report["outcome"] == "clean", got.told()
+
+
+STEPS = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.{optimizer}(model.parameters(), lr=0.1)
+for i in range(5):
+    x = torch.rand(8, 4)
+    def closure():
+        optimizer.zero_grad()
+        h = torch.log(model(x).abs() * (0.0 if i == 3 else 1.0))
+        {activations}
+        loss = h.mean()
+        {loss}
+        loss.backward()
+        return loss
+    {call}
+"""
+
+
+def steps(optimizer="LBFGS", call="optimizer.step(closure)", activations="pass", loss="pass"):
+    return STEPS.format(optimizer=optimizer, call=call, activations=activations, loss=loss)
+
+
+LOSS = "if torch.isinf(loss): raise ValueError('loss is gone')"
+
+
+@pytest.mark.parametrize("words", [
+    {"optimizer": "Adam", "call": "closure(); optimizer.step()", "loss": LOSS}, {"loss": LOSS},
+    {"optimizer": "Adam", "call": "closure(); optimizer.step()", "activations": "assert torch.isfinite(h).all(), 'not finite'"}],
+    ids=["a check of the loss", "in a closure", "a check of activations"])
+def test_what_was_never_given_to_backward_is_what_a_replay_comes_to(tmp_path, words):
+    got = helpers.run(tmp_path, steps(**words))
+    alarm = got.the_alarm()
+    assert got.code == 1 and alarm["capsule"], got.told()
+    replayed = helpers.finitude(tmp_path, "replay", alarm["capsule"])
+    assert replayed.code == 0 and replayed.out.startswith("identical: 1 of 1 results"), replayed.told()
+
+
+def test_a_closure_whose_exception_is_caught_leaves_nothing(tmp_path):
+    call = """
+    try:
+        optimizer.step(closure)
+    except ValueError:
+        print("caught")"""
+    got = helpers.run(tmp_path, steps(call=call, loss=LOSS))
+    assert got.code == 0 and got.out == "caught\n" and not list(tmp_path.glob("finitude-runs/*/step-*")), got.told()

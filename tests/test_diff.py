@@ -133,10 +133,10 @@ def test_usage_and_input_that_cannot_be_read(capsules, tmp_path):
 
 
 def test_redacted_capsules_without_statistics_cannot_be_compared(capsules, tmp_path):
-    about = pathlib.Path(capsules[0], "capsule.json")
+    about = json.loads(pathlib.Path(capsules[0], "capsule.json").read_text())
     copy = tmp_path / "copy"
     shutil.copytree(capsules[0], copy)
-    (copy / "capsule.json").write_text(about.read_text().replace('"redacted": false', '"redacted": true'))
+    helpers.put_about(copy, {**about, "redacted": True})
     result = helpers.finitude(tmp_path, "diff", capsules[0], str(copy))
     assert result.code == 4 and "redact" in result.err and "no statistics" in result.err, result.told()
 
@@ -152,8 +152,8 @@ def test_what_the_recordings_say_of_themselves(capsules, tmp_path):
         document["start"] = {"optimizers": [{"class": "AdamW", "groups": [{"lr": lr, "eps": 1e-8}], "state": {"w": "x"}}],
                              "scaler": {"scale": scale}, "schedulers": [{"class": "StepLR", "last_epoch": 3}]}
     shutil.copytree(copy, tmp_path / "first")
-    (tmp_path / "first" / "capsule.json").write_text(json.dumps(first))
-    (copy / "capsule.json").write_text(json.dumps(about))
+    helpers.put_about(tmp_path / "first", first)
+    helpers.put_about(copy, about)
     code, found = compare(tmp_path / "first", copy)
     assert code == 0 and found["verdict"] == "same"
     told = {d["key"]: (d["a"], d["b"]) for d in found["about"]}
@@ -187,6 +187,25 @@ def script(**words):
     for word, value in {"EPS": "1e-5", "ACT": "torch.tanh", **words}.items():
         text = text.replace(word, value)
     return text
+
+
+@pytest.mark.parametrize(("key", "index", "was", "now"), [
+    ("betas[0]", 0, "0.9", "0.8"), ("betas[1]", 1, "0.999", "0.99"), ("eps", 0, "1e-08", "1e-06"), ("weight_decay", 1, "0.01", "0.2"),
+    ("lr", 1, "0.0", "1e-20")])
+def test_settings_of_each_group_of_an_optimizer(tmp_path, key, index, was, now):
+    name = key.partition("[")[0]
+    numbers = {"betas[0]": "(0.8, 0.999)", "betas[1]": "(0.9, 0.99)"}
+    sides = []
+    for side, value in (("a", None), ("b", numbers.get(key, now))):
+        extra = ["", ""]
+        extra[index] = f", {name!r}: {value}" if value else ""
+        groups = f"torch.optim.AdamW([{{'params': model[0].parameters(){extra[0]}}}, {{'params': model[1].parameters(){extra[1]}}}], lr=0.0)"
+        (tmp_path / side).mkdir()
+        text = script().replace("torch.optim.SGD(model.parameters(), lr=0.0)", groups)
+        sides.append(tmp_path / side / helpers.run(tmp_path / side, text).the_alarm()["capsule"])
+    code, found = compare(*sides)
+    told = {d["key"]: (d["a"], d["b"]) for d in found["about"] if d["group"] == "update"}
+    assert told == {f"optimizers[0].groups[{index}].{key}": (was, now)} and code == 0, told
 
 
 def traced(folder, **words):

@@ -96,7 +96,7 @@ def test_what_cannot_be_done_is_told(captured, tmp_path):
     assert damaged.code == 3 and "start.safetensors is damaged" in damaged.err, damaged.told()
     about = json.loads((copy / "capsule.json").read_text())
     del about["start"]
-    (copy / "capsule.json").write_text(json.dumps(about))
+    helpers.put_about(copy, about)
     old = captured.with_changes(capsule=str(copy))
     assert old.code == 4 and "does not hold what the program held" in old.err, old.told()
     assert helpers.finitude(tmp_path, "replay", str(copy), "--with").code == 2

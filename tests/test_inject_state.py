@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+import helpers
 from finitude.capsules.start_check import is_sound
 from inject_support import Captured
 
@@ -212,6 +213,6 @@ def test_an_earlier_capsule_still_serves(tmp_path):
     for told in about["start"]["optimizers"]:
         for key in ("trees", "not_kept", "gradients", "backwards"):
             told.pop(key)
-    (old / "capsule.json").write_text(json.dumps(about))
+    helpers.put_about(old, about)
     assert captured.with_changes(capsule=str(old)).code == 1
     assert captured.with_changes(("torch.log(x.sum(1))", "torch.log(x.sum(1) + 0.01)"), capsule=str(old)).code == 0

@@ -231,7 +231,7 @@ def changed(capsule, folder, change):
     change(data)
     file.write_bytes(data)
     about["files"]["tensors.safetensors"]["checksum"] = f"{tape_format.checksum(bytes(data)):016x}"
-    (folder / "capsule.json").write_text(json.dumps(about))
+    helpers.put_about(folder, about)
     return folder
 
 
@@ -334,7 +334,7 @@ def _odd_copy(capsule, tmp_path, name, make):
     make(copy / name)
     about = json.loads((copy / "capsule.json").read_text())
     about["files"][name]["bytes"] = 20 << 30
-    (copy / "capsule.json").write_text(json.dumps(about))
+    helpers.put_about(copy, about)
     return copy
 
 

@@ -107,7 +107,7 @@ def test_what_a_capsule_says_loads_nothing(compiled, tmp_path):
     about = json.loads((copy / "capsule.json").read_text())
     about.update(library=library(), libraries=[library()], command=["train.py", "--library", library()])
     about.setdefault("environment", {})["LD_PRELOAD"] = library()
-    (copy / "capsule.json").write_text(json.dumps(about))
+    helpers.put_about(copy, about)
     code, said = player("--allow", "userops", copy)
     assert code == 4 and "not registered here" in said, said
 

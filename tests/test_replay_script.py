@@ -51,7 +51,15 @@ PROGRAMS = {
                                                 "return torch.log(h.t().contiguous().t()).mean()", "aten::log"),
     "a list of tensors": ("", "h = model(x)\nparts = torch._foreach_div([h, h * 2], 0.0 if bad else 2.0)\nreturn sum(p.sum() for p in parts) * 1.0",
                           "aten::_foreach_div"),
+    "backward of a power": ("", "h = model(x).abs() * (0.0 if bad else 1.0)\nreturn (h ** 0.5).sum()", "aten::pow"),
+    "backward in place": ("", "h = model(x).abs() * (0.0 if bad else 1.0)\nh.sqrt_()\nreturn h.sum()", "aten::div"),
+    "backward of one in a loop": ("", "h = model(x).abs()\nfor k in range(3):\n    h = (h * (0.0 if bad and k == 1 else 1.0)).sqrt() + 1\nreturn h.sum()", "aten::div"),
+    "backward of a decomposition": ("", "h = model(x)\nif bad:\n    h = h * 0 + torch.eye(8, 4)\nu, s, v = torch.linalg.svd(h, full_matrices=False)\n"
+                                        "return u.sum() + s.sum() + v.sum()", "aten::div"),
+    "complex numbers": ("", "z = torch.complex(model(x).double(), model(x).double()).repeat(1, 4) * (0 if bad else 1)\nreturn torch.log(z).real.sum()", "aten::log"),
 }
+# The call that they are the derivative of is shown by autograd as well.
+DERIVATIVES = {name for name in PROGRAMS if name.startswith("backward")}
 
 
 def indent(body):
@@ -80,6 +88,7 @@ def check(folder, capsule, op):
     assert f'"""{op}' in text and len(text.splitlines()) < 60, text
     ran = helpers.plain_forked(folder, script)
     assert ran.code == 0 and re.search(r"^[1-9]\d* values are not finite, as recorded$", ran.out, re.M), text + ran.told()
+    assert ("leaves = [" in text) == ("a gradient is not finite, as recorded" in ran.out), text + ran.told()
     return text
 
 
@@ -91,9 +100,10 @@ def test_the_birth_alone(tmp_path, name):
     assert alarm["capsule"], result.told()
     text = check(tmp_path, tmp_path / alarm["capsule"], op)
     assert "train.py:" in text
-    assert ("load_file" in text) == (name == "a large one")
+    assert ("def load(" in text) == (name in ("a large one", "complex numbers")) and "import safetensors" not in text
+    assert ("leaves = [" in text) == (name in DERIVATIVES), text
+    assert ("Only this call of forward is shown" in text) == (not name.startswith("backward") and name != "custom function"), text
     if name == "a large one":
-        pytest.importorskip("safetensors")
         assert (tmp_path / "alone" / "birth.safetensors").is_file() and "empty_strided" in text
 
 

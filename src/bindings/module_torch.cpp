@@ -35,6 +35,7 @@
 #include "bindings/window_torch.h"
 #include "bindings/wrapped_torch.h"
 #include "bindings/written_torch.h"
+#include "capture/own_checksum.h"
 #include "observe/effort.h"
 #include "observe/tracer_torch.h"
 #include "observe/write_watch_torch.h"
@@ -429,6 +430,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("report_of_capsule", [](const std::string& text, const std::string& folder) {
     nlohmann::json about, report;
     std::string why = show::parse_json(text, about);
+    if (why.empty()) why = capture::check_own_checksum(text, about).why();
     if (why.empty()) why = show::report_of_capsule(about, folder, report);
     return std::pair(why.empty() ? report.dump() : std::string(), why);
   });

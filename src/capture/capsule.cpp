@@ -1,7 +1,6 @@
 #include "capture/capsule.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -13,6 +12,7 @@
 #include "capture/capsule_folder_posix.h"
 #include "capture/checked_file_posix.h"
 #include "capture/keep_parts.h"
+#include "capture/own_checksum.h"
 #include "capture/redact.h"
 #include "capture/step_statistics.h"
 #include "capture/tape_file.h"
@@ -30,12 +30,6 @@ constexpr const char* kStatisticsFile = "statistics.bin";
 constexpr const char* kAboutFile = "capsule.json";
 constexpr std::size_t kInline = 64;  // bytes of an unnamed input that stay in the tape
 constexpr std::uint64_t kMaxAbout = std::uint64_t{256} << 20, kMaxFile = std::uint64_t{1} << 40;
-
-std::string hex(std::uint64_t number) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
-  return text;
-}
 
 const char* safetensors_dtype(std::uint8_t dtype) {
   static constexpr const char* kNames[] = {"U8",    "I8",    "I16",   "I32", "I64",   "F16",
@@ -125,7 +119,7 @@ Status write_tensors(const fs::path& path, const std::vector<NamedTensor>& tenso
 
 Status write_about(const fs::path& path, const json& about, const CapsuleHooks& hooks, CapsuleTimes* times) {
   json unused;
-  const std::string text = about.dump(1, ' ', true, json::error_handler_t::replace) + "\n";
+  const std::string text = with_own_checksum(about);
   return write_part(path, {text}, hooks, &unused, times);
 }
 
@@ -223,6 +217,7 @@ Status read_about(const FileSource& source, json* about) {
   *about = json::parse(
       bytes, [&](int depth, json::parse_event_t, json&) { return !(deep |= depth > 64); }, false);
   if (deep || !about->is_object()) return Status("is no capsule: capsule.json is not its JSON");
+  if (const Status status = check_own_checksum(bytes, *about); !status.ok()) return Status("is no sound capsule: capsule.json " + status.why());
   const auto schema = about->find("schema");
   if (schema == about->end() || !schema->is_number_integer())
     return Status("is no capsule: capsule.json has no schema");

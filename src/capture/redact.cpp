@@ -5,6 +5,7 @@
 
 #include "capture/step_statistics.h"
 #include "finitude/scan.h"
+#include "record/told_range.h"
 
 namespace finitude::capture {
 namespace {
@@ -36,7 +37,7 @@ json statistics_of(const Storage& storage, std::uint8_t dtype) {
   if (scan_dtype(dtype) == sense::DType::kOther || storage.bytes.empty()) return found;
   const sense::Health health = sense::full_scan(storage.bytes.data(), numel, scan_dtype(dtype));
   found.update({{"numel", numel}, {"nan", health.nan}, {"inf", health.inf()}, {"zero", health.zero}});
-  if (health.finite() != 0 && numel > 1) found.update({{"min", health.min}, {"max", health.max}});
+  if (health.finite() != 0 && !record::range_gives_values_away(health)) found.update({{"min", health.min}, {"max", health.max}});
   return found;
 }
 
@@ -49,7 +50,32 @@ void forget(std::vector<Value>& values) {
   }
 }
 
+// Without a sum of squares nobody can tell whether all have one magnitude: where that may be, the range goes too.
+bool may_give_values_away(const json& told) {
+  const auto number = [&](const char* key) { return told.contains(key) && told[key].is_number() ? told[key].get<double>() : 0; };
+  if (!told.contains("numel")) return false;
+  const double low = number("min"), high = number("max"), values = number("numel") - number("nan") - number("inf") - number("zero");
+  return values < static_cast<double>(record::kFewestValues) || low == high || low == -high || low == 0 || high == 0;
+}
+
 }  // namespace
+
+// python/finitude/findings/capsule_alarm.py does the same.
+void redact_alarm(json& alarm) {
+  if (alarm.is_object()) {
+    for (const char* key : {"source", "file", "line", "saved", "diff", "samples", "history", "scalars", "onsets"}) alarm.erase(key);
+    if (may_give_values_away(alarm)) {
+      for (const char* key : {"min", "max", "absmax", "mean", "sum_sq"}) alarm.erase(key);
+    }
+    if (alarm.contains("loss") && alarm["loss"].is_number()) alarm["loss"] = nullptr;
+    if (alarm.contains("outcome") && alarm["outcome"].is_string()) {
+      const std::string& outcome = alarm["outcome"].get_ref<const std::string&>();
+      alarm["outcome"] = outcome.substr(0, outcome.find(':'));  // what follows may show a value and its line
+    }
+  }
+  if (!alarm.is_structured()) return;
+  for (json& item : alarm) redact_alarm(item);
+}
 
 json redact(Tape& tape) {
   std::map<StorageId, std::uint8_t> dtypes;

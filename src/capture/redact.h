@@ -13,4 +13,7 @@ namespace finitude::capture {
 // replayed.
 nlohmann::json redact(Tape& tape);
 
+// The same of the report of an alarm: no line, no value, no range that gives values away.
+void redact_alarm(nlohmann::json& alarm);
+
 }  // namespace finitude::capture

@@ -9,6 +9,7 @@
 
 #include "base/checksum.h"
 #include "capture/wire.h"
+#include "record/told_range.h"
 
 namespace finitude::capture {
 namespace {
@@ -146,7 +147,8 @@ class Writer {
   std::uint32_t tensor(const TensorUse& use) {
     std::string bytes;
     WireWriter out(&bytes);
-    const sense::Health& h = use.health;
+    sense::Health h = use.health;
+    if (redact_ && record::range_gives_values_away(h)) record::leave_range_out(h);
     const bool bad = use.first_bad >= 0 || !use.bad_rows.empty();
     out.var(text(sense::info(use.dtype).name));
     out.u8(static_cast<std::uint8_t>((use.dense ? kDense : 0) | (h.numel != 0 ? kCounted : 0) | (bad ? kBad : 0)));

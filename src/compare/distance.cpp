@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "record/told_range.h"
+
 namespace finitude::compare {
 namespace {
 
@@ -105,7 +107,8 @@ Distance distance(const sense::Health& a, Number of_a, const sense::Health& b, N
   out.scale = std::max(a.absmax, b.absmax);
   Distance values;
   Measure measure(out.number, &values);
-  if (a.finite() != 0 && b.finite() != 0) {
+  const bool ranged = record::has_range(a) && record::has_range(b);
+  if (a.finite() != 0 && b.finite() != 0 && ranged) {
     measure.pair(a.min, b.min, -1);
     measure.pair(a.max, b.max, -1);
     if (a.sum_sq > 0 && b.sum_sq > 0)
@@ -119,6 +122,7 @@ Distance distance(const sense::Health& a, Number of_a, const sense::Health& b, N
   out.b = values.b;
   out.differing = std::max<std::uint64_t>({out.nan_in_one + out.nan_in_both + out.infinite, values.differing,
                                            apart(a.zero, b.zero)});
+  out.known = ranged || out.differing != 0;  // as many values of each kind says nothing of the values
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "capture/redact.h"
 #include "observe/settings_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "recorder/optimizer_state_torch.h"
@@ -46,14 +47,6 @@ json bare_birth(const std::string& phase, const std::string& op = "") {
 }
 
 // Lines and files wherever they are named.
-void drop_sources(json& value) {
-  if (value.is_object()) {
-    for (const char* key : {"source", "file"}) value.erase(key);
-  }
-  if (!value.is_structured()) return;
-  for (auto& item : value) drop_sources(item);
-}
-
 json series(const std::vector<double>& values) {
   json out = json::array();
   for (const double value : values) out.push_back(show::number(value));
@@ -211,7 +204,7 @@ json about_capsule(const json& alarm, const Document& document, bool redact) {
   about["platform"] = machine.platform;
   about["machine"] = machine.machine;
   if (redact) {
-    drop_sources(about["alarm"]);
+    capture::redact_alarm(about["alarm"]);
     return about;
   }
   about["command"] = document.process().command;

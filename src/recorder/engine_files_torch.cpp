@@ -54,6 +54,7 @@ void Engine::write_capsule(Watched& watched, json& alarm, SecondRun& run) {
     return;
   }
   alarm["capsule"] = path;
+  if (options_.redact) alarm["capsule_redacted"] = true;
   if (beside) {
     wait_at_exit();
     alarm["capsule_pending"] = true;

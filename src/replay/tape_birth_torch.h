@@ -12,7 +12,7 @@ namespace finitude::replay {
 
 // What the report says of the birth; empty and 0 where it says nothing.
 struct BirthHint {
-  std::string op, file;  // "aten::log"; absolute
+  std::string op, file, node;  // "aten::log"; absolute; "SqrtBackward0"
   std::uint32_t line = 0;
   bool backward = false;
 };

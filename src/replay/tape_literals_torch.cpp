@@ -126,7 +126,8 @@ std::string python_scalar(const c10::IValue& value, const c10::Argument& argumen
 std::string python_name(const std::string& name) {
   for (const char* word : {"from", "lambda", "in", "is", "not", "and", "or", "if", "else", "for", "while",
                            "def", "class", "return", "import", "global", "with", "as", "torch", "op", "inf",
-                           "nan", "result", "results", "load_file", "saved", "bad"}) {
+                           "nan", "result", "results", "load", "saved", "bad", "json", "pathlib", "flat", "outputs", "leaf", "leaves",
+                           "gradients"}) {
     if (name == word) return name + "_";
   }
   return name;

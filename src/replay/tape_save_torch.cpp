@@ -10,9 +10,7 @@
 #include "capture/safetensors.h"
 
 namespace finitude::replay {
-namespace {
-
-const char* word_for(c10::ScalarType dtype) {
+const char* safetensors_word(c10::ScalarType dtype) {
   using c10::ScalarType;
   switch (dtype) {
     case ScalarType::Byte:
@@ -46,15 +44,13 @@ const char* word_for(c10::ScalarType dtype) {
   }
 }
 
-}  // namespace
-
 Status save_tensors(const std::string& path, const std::vector<NamedTensor>& tensors) {
   std::vector<at::Tensor> plain;
   std::vector<capture::NamedTensor> named;
   std::set<std::string> names{"__metadata__"};
   plain.reserve(tensors.size());
   for (const NamedTensor& t : tensors) {
-    const char* word = word_for(t.tensor.scalar_type());
+    const char* word = safetensors_word(t.tensor.scalar_type());
     if (word == nullptr || capture::safetensors_item_bytes(word) == 0)
       return Status("cannot be saved: safetensors has no word for the dtype of " + t.name);
     std::string name = t.name;

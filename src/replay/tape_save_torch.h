@@ -14,4 +14,7 @@ namespace finitude::replay {
 // has no word for are told as "cannot be saved".
 Status save_tensors(const std::string& path, const std::vector<NamedTensor>& tensors);
 
+// "F32"; null where there is none.
+const char* safetensors_word(c10::ScalarType dtype);
+
 }  // namespace finitude::replay

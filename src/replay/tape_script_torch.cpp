@@ -8,8 +8,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
+#include <set>
 
+#include "replay/tape_backward_torch.h"
+#include "replay/call_copies_torch.h"
 #include "replay/tape_birth_torch.h"
 #include "replay/tape_calls.h"
 #include "replay/tape_literals_torch.h"
@@ -39,7 +43,7 @@ class TakeCall : public PlayObserver {
     if (const auto op = c10::Dispatcher::singleton().findSchema(name))
       is_random = op->hasTag(at::Tag::nondeterministic_seeded);
     if (is_random) random_state = at::detail::getDefaultCPUGenerator().get_state();
-    for (const c10::IValue& argument : call.arguments) arguments.push_back(copied(argument));
+    arguments = CallCopies().of(call.arguments);
   }
   bool after(const PlayedCall& call) override {
     if (call.index != index_) return true;
@@ -77,36 +81,7 @@ class TakeCall : public PlayObserver {
     inf += health.inf();
   }
 
-  // A dimension that only repeats one element keeps doing so.
-  at::Tensor copied_tensor(const at::Tensor& t) {
-    if (!t.defined() || t.layout() != c10::kStrided) return copy_of(t);
-    for (const auto& [seen, copy] : known_) {
-      if (seen.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl() ==
-              t.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl() &&
-          seen.storage_offset() == t.storage_offset() && seen.sizes() == t.sizes() &&
-          seen.strides() == t.strides() && seen.scalar_type() == t.scalar_type())
-        return copy;
-    }
-    at::Tensor base = t;
-    for (std::int64_t d = 0; d < t.dim(); ++d) {
-      if (t.stride(d) == 0 && t.size(d) > 1) base = base.narrow(d, 0, 1);
-    }
-    at::Tensor copy = base.clone();
-    if (t.unsafeGetTensorImpl()->is_wrapped_number()) copy.unsafeGetTensorImpl()->set_wrapped_number(true);
-    copy = copy.sizes() == t.sizes() ? copy : copy.expand(t.sizes());
-    known_.emplace_back(t, copy);
-    return copy;
-  }
-  c10::IValue copied(const c10::IValue& value) {
-    if (value.isTensor()) return copied_tensor(value.toTensor());
-    if (!value.isList()) return value;
-    c10::impl::GenericList list(value.toList().elementType());
-    for (const c10::IValue& item : value.toListRef()) list.push_back(copied(item));
-    return list;
-  }
-
   const std::size_t index_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> known_;
 };
 
 // Operators whose tensors may be given as Python numbers.
@@ -143,24 +118,42 @@ class Script {
   Script(const TakeCall& call, std::string tensor_file, const ScriptSources& sources)
       : call_(call), tensor_file_(std::move(tensor_file)), sources_(sources) {}
 
-  std::string text(const std::string& head) {
+  // backward: what the call is part of; null: nothing.
+  std::string text(const std::string& head, const BackwardCall* backward) {
     const std::string issued = issue();
+    std::string code = body_ + issued + judged();
+    if (backward != nullptr) code += shown(*backward);
     std::string text = head + "\n";
-    if (!saved.empty()) text += "import pathlib\n";
-    const std::string code = body_ + issued;
+    if (!saved.empty()) text += "import json\nimport pathlib\n";
     if (code.find("inf") != std::string::npos || code.find("nan") != std::string::npos)
       text += "from math import inf, nan\n";
     if (text.size() > head.size() + 1) text += "\n";
     text += "import torch\n";
-    if (!saved.empty())
-      text += "from safetensors.torch import load_file\n\nsaved = load_file(pathlib.Path(__file__).with_name(" +
-              python_text(tensor_file_) + "))\n";
-    return text + loaded() + "\n" + body_ + issued + judged();
+    if (!saved.empty()) text += reader();
+    return text + loaded() + "\n" + code;
   }
 
   std::vector<NamedTensor> saved;
 
  private:
+  // Reads the file of tensors: whoever gets the script may have torch and nothing else.
+  std::string reader() const {
+    std::map<std::string, std::string> formats;
+    for (const NamedTensor& t : saved) {
+      if (const char* word = safetensors_word(t.tensor.scalar_type())) formats[word] = python_dtype(t.tensor.scalar_type());
+    }
+    std::string listed;
+    for (const auto& [word, dtype] : formats) listed += (listed.empty() ? "\"" : ", \"") + word + "\": " + dtype;
+    return "\n\ndef load(file):\n"
+           "    \"\"\"The tensors of a file in the safetensors format.\"\"\"\n"
+           "    data = bytearray(file.read_bytes())\n"
+           "    at = 8 + int.from_bytes(data[:8], \"little\")\n"
+           "    formats = {" + listed + "}\n"
+           "    return {name: torch.frombuffer(data[at + one[\"data_offsets\"][0] : at + one[\"data_offsets\"][1]], dtype=formats[one[\"dtype\"]])\n"
+           "            .reshape(one[\"shape\"]) for name, one in json.loads(data[8:at]).items()}\n\n\n"
+           "saved = load(pathlib.Path(__file__).with_name(" + python_text(tensor_file_) + "))\n";
+  }
+
   // What brings an operator that is not torch's own.
   std::string loaded() const {
     const std::string& name = call_.schema->name();
@@ -186,7 +179,7 @@ class Script {
     for (const auto& [known, variable] : written_) {
       if (known.is_same(t)) return variable;
     }
-    if (t.unsafeGetTensorImpl()->is_wrapped_number() && takes_numbers(call_.schema->name()))
+    if (t.unsafeGetTensorImpl()->is_wrapped_number() && takes_numbers(op_))
       return python_list(t);
     std::string values;
     at::Tensor plain = t.layout() == c10::kStrided ? t.resolve_conj().resolve_neg() : t.to_dense();
@@ -199,15 +192,17 @@ class Script {
     } else if (plain.numel() == 0) {
       values = "torch.empty(" + tuple_of(plain.sizes()) + ", dtype=" + python_dtype(t.scalar_type()) + ")";
     } else {
-      saved.push_back({name, plain});
-      values = "saved[" + python_text(name) + "]";
+      const bool as_real = plain.scalar_type() == at::kComplexDouble;  // safetensors has no word for it
+      saved.push_back({key_ + name, as_real ? at::view_as_real(plain).contiguous() : plain});
+      values = "saved[" + python_text(key_ + name) + "]";
+      if (as_real) values = "torch.view_as_complex(" + values + ")";
     }
     if (t.layout() == c10::kSparse) {
       values += ".to_sparse()";
     } else {
       values = layout_of(t, values);
     }
-    std::string variable = python_name(name);
+    std::string variable = variable_of(name);
     std::replace(variable.begin(), variable.end(), '.', '_');
     body_ += folded(variable + " = " + values) + "\n";
     written_.emplace_back(t, variable);
@@ -225,11 +220,11 @@ class Script {
     const bool all = std::all_of(items.begin(), items.end(), [](const c10::IValue& i) {
       return i.isTensor() && i.toTensor().defined() && i.toTensor().is_contiguous();
     });
-    const std::string variable = python_name(name);
+    const std::string variable = variable_of(name);
     if (items.size() > kNamed && all) {
       for (std::size_t i = 0; i < items.size(); ++i)
-        saved.push_back({name + "." + std::to_string(i), items[i].toTensor()});
-      body_ += variable + " = [saved[f\"" + name + ".{i}\"] for i in range(" +
+        saved.push_back({key_ + name + "." + std::to_string(i), items[i].toTensor()});
+      body_ += variable + " = [saved[f\"" + key_ + name + ".{i}\"] for i in range(" +
                std::to_string(items.size()) + ")]\n";
     } else {
       std::string list;
@@ -250,29 +245,38 @@ class Script {
     return false;
   }
 
-  std::string issue() {
-    const auto& known = call_.schema->arguments();
+  std::string variable_of(const std::string& name) const { return key_.empty() ? python_name(name) : "forward_" + name; }
+
+  // "torch.ops.aten.log.default(self)"; copied: arguments of which a copy is given.
+  std::string called(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments, const std::vector<bool>& copied = {}) {
+    const auto& known = schema.arguments();
+    op_ = schema.name();
     std::vector<std::string> positional;
     std::string named;
     std::size_t needed = 0;
-    for (std::size_t i = 0; i < call_.arguments.size(); ++i) {
-      const c10::IValue& value = call_.arguments[i];
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      const c10::IValue& value = arguments[i];
       const bool usual = is_default(known[i], value) || value.isGenerator();
       if (known[i].kwarg_only()) {
         if (!usual) named += ", " + known[i].name() + "=" + argument(known[i].name(), value, known[i]);
         continue;
       }
       positional.push_back(argument(known[i].name(), value, known[i]));
+      if (i < copied.size() && copied[i] && value.isTensor()) positional.back() += ".clone()";
       if (!usual) needed = positional.size();
     }
     positional.resize(needed);
-    std::string name = call_.schema->name();
+    std::string name = schema.name();
     name.replace(name.find("::"), 2, ".");
-    const std::string overload = call_.schema->overload_name();
+    const std::string overload = schema.overload_name();
     std::string line = "torch.ops." + name + "." + (overload.empty() ? "default" : overload) + "(";
     for (std::size_t i = 0; i < positional.size(); ++i) line += (i == 0 ? "" : ", ") + positional[i];
     if (positional.empty() && !named.empty()) named = named.substr(2);
-    line += named + ")";
+    return line + named + ")";
+  }
+
+  std::string issue() {
+    std::string line = called(*call_.schema, call_.arguments);
     if (call_.results == 1) line = "result = " + line;
     if (call_.results > 1) line = "results = " + line;
     std::string before;
@@ -281,6 +285,36 @@ class Script {
       before = "torch.set_rng_state(saved[\"random_state\"])\n";
     }
     return "\n" + before + folded(line) + "\n";
+  }
+
+  // The call of forward that it is part of the derivative of, and that derivative by autograd.
+  std::string shown(const BackwardCall& back) {
+    body_.clear();
+    key_ = "forward.";
+    const std::string line = called(*back.schema, back.arguments, back.written);
+    std::string leaves;
+    std::set<std::string> listed;
+    for (std::size_t i = 0; i < back.arguments.size(); ++i) {
+      const c10::IValue& value = back.arguments[i];
+      std::vector<at::Tensor> wanted;
+      for (std::size_t k = 0; k < back.leaves[i].size(); ++k) {
+        if (back.leaves[i][k]) wanted.push_back(value.isTensor() ? value.toTensor() : value.toListRef()[k].toTensor());
+      }
+      for (const at::Tensor& leaf : wanted) {
+        std::string name = "*" + variable_of(back.schema->arguments()[i].name());  // a list that is one variable
+        for (const auto& [known, variable] : written_) name = known.is_same(leaf) ? variable : name;
+        if (listed.insert(name).second) leaves += (leaves.empty() ? "" : ", ") + name;
+      }
+    }
+    const std::string result = back.results == 1 ? "forward_result" : "forward_results";
+    const std::string of = back.results == 1 ? result : result + "[" + std::to_string(back.result) + "]";
+    const std::string gradient = tensor("gradient", back.gradient);
+    return "\n# The operator above is a part of the derivative of this call, here by autograd, with the gradient that it was given in the step.\n" +
+           body_ + "leaves = [" + leaves + "]\nfor leaf in leaves:\n    leaf.requires_grad_()\n" + (back.is_random ? "torch.manual_seed(0)\n" : "") +
+           folded(result + " = " + line) + "\ngradients = torch.autograd.grad(" + of + ", leaves, " + gradient + ", allow_unused=True)\n" +
+           "print(*gradients, sep=\"\\n\")\n\n"
+           "assert not all(g is None or torch.isfinite(g).all() for g in gradients), \"the gradients are finite\"\n"
+           "print(\"a gradient is not finite, as recorded\")\n";
   }
 
   // Counts what is not finite in results that may be tensors or lists of them.
@@ -305,7 +339,7 @@ class Script {
   const TakeCall& call_;
   const std::string tensor_file_;
   const ScriptSources& sources_;
-  std::string body_;
+  std::string body_, op_, key_;  // of what is being written: its operator; what stands before the names of its tensors
   std::int64_t literals_ = 0;
   std::vector<std::pair<at::Tensor, std::string>> written_;
 };
@@ -324,6 +358,7 @@ BirthHint hint_of(const json& about) {
   hint.op = text_at(birth, "op");
   hint.file = text_at(birth, "file");
   hint.backward = text_at(birth, "phase") == "backward";
+  hint.node = text_at(birth, "node");
   if (birth.is_object() && birth.contains("line") && birth["line"].is_number_unsigned())
     hint.line = birth["line"].get<std::uint32_t>();
   return hint;
@@ -338,7 +373,7 @@ std::string harmless(std::string text) {
 }
 
 // elsewhere: the operator was not called here.
-std::string head_of(const capture::Tape& tape, std::size_t index, const TakeCall& call, const BirthHint& hint, bool elsewhere) {
+std::string head_of(const capture::Tape& tape, std::size_t index, const TakeCall& call, const BirthHint& hint, const BackwardCall* backward, bool elsewhere) {
   const std::string name = call_name(tape, index);
   std::string place = place_of(tape, index);
   if (place.empty() && !hint.file.empty() && tape.operators[tape.entries[index].number].name == hint.op) {
@@ -347,6 +382,10 @@ std::string head_of(const capture::Tape& tape, std::size_t index, const TakeCall
   std::string text = "\"\"\"" + name + " gives " + std::to_string(call.nan) + " NaN and " +
                      std::to_string(call.inf) + " Inf.\n\n";
   if (!place.empty()) text += harmless("Called by" + place) + "\n";
+  const capture::Entry& entry = tape.entries[index];
+  if (backward != nullptr) text += "It is a part of the derivative of " + call_name(tape, backward->index) + ", which is shown below.\n";
+  else if (entry.of_backward || hint.backward) text += "It is a part of a derivative, of which only this call is shown.\n";
+  else if (entry.place != capture::kNoPlace) text += "Only this call of forward is shown, without its backward.\n";
   if (elsewhere) {
     text += "The operator is one of " + capture::main_device(tape) + ": move the tensors there before the call. On the CPU, where they come from, it\n" +
             "was computed by plain operations.\n";
@@ -377,7 +416,9 @@ Status write_script(const std::string& path, const capture::Tape& tape, const js
   Script script(call, tensor_file.filename().string(), sources);
   const capture::Operator& op = tape.operators[tape.entries[*index].number];
   const bool elsewhere = played->otherwise.contains(op.overload.empty() ? op.name : op.name + "." + op.overload);
-  const std::string text = script.text(head_of(tape, *index, call, hint, elsewhere));
+  const std::optional<BackwardCall> backward = backward_of(tape, *index, hint.node, options);
+  const BackwardCall* shown = backward ? &*backward : nullptr;
+  const std::string text = script.text(head_of(tape, *index, call, hint, shown, elsewhere), shown);
   if (!script.saved.empty()) {
     if (const Status status = save_tensors(tensor_file.string(), script.saved); !status.ok()) return status;
   }

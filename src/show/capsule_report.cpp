@@ -4,6 +4,20 @@
 #include "show/show.h"
 
 namespace finitude::show {
+namespace {
+
+// With --redact places are left out, which a report has to tell of.
+void fill_in_places(nlohmann::json& alarm) {
+  alarm["capsule_redacted"] = true;
+  const auto births = alarm.find("births");
+  if (births == alarm.end() || !births->is_array()) return;
+  for (nlohmann::json& birth : *births) {
+    if (!birth.is_object()) continue;
+    for (const char* key : {"file", "line"}) birth.emplace(key, nullptr);
+  }
+}
+
+}  // namespace
 
 std::string report_of_capsule(const nlohmann::json& about, const std::string& folder,
                               nlohmann::json& report) {
@@ -23,6 +37,7 @@ std::string report_of_capsule(const nlohmann::json& about, const std::string& fo
   if (const auto ranks = about.find("ranks"); ranks != about.end()) watched["ranks"] = *ranks;
   report["alarms"] = {*alarm};
   report["alarms"][0]["capsule"] = folder;
+  if (about.value("redacted", nlohmann::json()) == true) fill_in_places(report["alarms"][0]);
   const std::string reason = problem(report);
   return reason.empty() ? reason : "holds no report of schema 1: " + printable(reason);
 }

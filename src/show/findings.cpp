@@ -5,6 +5,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "record/told_range.h"
+
 namespace finitude::show {
 namespace {
 
@@ -56,6 +58,7 @@ json statistics(const record::TensorUse& use) {
               {"min", number(h.min)}, {"max", number(h.max)},    {"absmax", number(h.absmax)},
               {"nan", h.nan},         {"inf", h.inf()},          {"pos_inf", h.pos_inf},
               {"neg_inf", h.neg_inf}, {"zero", h.zero},          {"numel", h.numel}};
+  if (!record::has_range(h)) out["min"] = out["max"] = out["absmax"] = nullptr;
   return out;
 }
 
@@ -233,7 +236,7 @@ json findings(const record::Trace& trace, const locate::Located& located, const 
 // What the comparison of two traces needs beside: which memory, and how large the values are together.
 json traced(const record::TensorUse& use) {
   json out = statistics(use);
-  if (use.health.numel != 0) out["sum_sq"] = number(use.health.sum_sq);
+  if (use.health.numel != 0 && record::has_range(use.health)) out["sum_sq"] = number(use.health.sum_sq);
   if (use.storage == record::kNone) return out;
   out["storage"] = use.storage;
   out["begin"] = use.begin;
@@ -263,7 +266,7 @@ json op_table(const record::Trace& trace, std::size_t max_ops) {
     row["line"] = frame ? frame->line : 0;
     row["module"] = frame ? trace.stacks[op.stack].module : "";
     double in = 0, out = 0;
-    bool bad = false;
+    bool bad = false, ranged = true;
     for (const auto& use : op.inputs) {
       row["inputs"].push_back(traced(use));
       if (use.storage < trace.storages.size() && !trace.storages[use.storage].name.empty())
@@ -271,8 +274,10 @@ json op_table(const record::Trace& trace, std::size_t max_ops) {
       if (use.storage < trace.storages.size() && use.health.numel == 1 && trace.storages[use.storage].origin == record::Origin::kConstant)
         row["inputs"].back()["constant"] = true;
       in = std::max(in, use.health.absmax);
+      ranged &= record::has_range(use.health);
     }
     for (const auto& use : op.outputs) {
+      ranged &= record::has_range(use.health);
       row["outputs"].push_back(traced(use));
       out = std::max(out, use.health.absmax);
       bad |= !use.health.ok();
@@ -284,7 +289,7 @@ json op_table(const record::Trace& trace, std::size_t max_ops) {
     for (const auto& s : op.scalars) {
       if (!s.text.empty() && s.text != "None") row["scalars"].push_back({{"arg", s.arg}, {"text", s.text}});
     }
-    row["growth"] = bad ? json("Infinity") : in > 0 ? number(out / in) : json(nullptr);
+    row["growth"] = bad ? json("Infinity") : in > 0 && ranged ? number(out / in) : json(nullptr);
     ops.push_back(std::move(row));
   }
   return ops;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "capture/own_checksum.h"
 #include "show/capsule_report.h"
 #include "show/printable.h"
 #include "show/show.h"
@@ -66,6 +67,7 @@ std::string read_report_json(const std::string& path, std::size_t limit, nlohman
       nlohmann::json about;
       std::string reason = read_file(file, limit, bytes);
       if (reason.empty()) reason = parse_json(bytes, about);
+      if (reason.empty()) reason = capture::check_own_checksum(bytes, about).why();
       return reason.empty() ? report_of_capsule(about, path, report) : reason;
     }
   }

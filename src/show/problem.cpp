@@ -89,7 +89,7 @@ const Shape kAlarm{{{"step", kCount, true}, {"micro_batch", kCountOrNull}, {"ran
     {"rerun_by", kText, true, "closure|rewind|jump|restart|tape|trace|none"}, {"rerun_verified", kBool},
     {"rerun_text", kTextOrNull}, {"history", kObject | kNull, false, {}, &kHistory}, {"births", kArray, true,
     {}, &kBirth, 0, 10'000}, {"path", kArray, false, {}, &kPlace}, {"cause", kObject | kNull, true,
-    {}, &kCause}, {"fix", kObject | kNull, true, {}, &kFix}, {"capsule", kTextOrNull, true}}};
+    {}, &kCause}, {"fix", kObject | kNull, true, {}, &kFix}, {"capsule", kTextOrNull, true}, {"capsule_redacted", kBool}}};
 const Shape kAdvisory{{{"kind", kText, true}, {"step", kCountOrNull}, {"rank", kCount},
     {"text", kText, true}, {"births", kArray, false, {}, &kBirth, 0, 10'000},
     {"cause", kObject | kNull, false, {}, &kCause}}};

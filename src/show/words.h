@@ -52,8 +52,8 @@ std::string cause_sentence(const Json& cause);  // with its class; empty for non
 std::string cause_tag(const Json& cause);       // "proven by 3 of 3 experiments", "likely", ...
 std::string fix_sentence(const Json& report, const Json& fix);
 std::string fix_tag(const Json& fix);  // never claims more than was tried
-// The command that replays it, quoted for a shell: a capsule's name comes from outside.
-std::string replay_command(const Json& report, const std::string& capsule);
+// A command about it, quoted for a shell: a capsule's name comes from outside. word: " replay ".
+std::string capsule_command(const Json& report, const std::string& capsule, const std::string& word);
 // What stands behind the path of an alarm's capsule: how to replay it, and whether it is there yet.
 std::string capsule_note(const Json& report, const Json& alarm);
 bool is_of_cpp(const Json& report);  // of a program without Python

@@ -144,8 +144,8 @@ std::vector<std::string> tensor_values(const Json& statistics, const Json& rows_
 
 bool is_of_cpp(const Json& report) { return report.contains("python") && report["python"].is_null(); }
 
-std::string replay_command(const Json& report, const std::string& capsule) {
-  const std::string program = is_of_cpp(report) ? "finitude-replay " : "finitude replay ";
+std::string capsule_command(const Json& report, const std::string& capsule, const std::string& word) {
+  const std::string program = !is_of_cpp(report) ? "finitude" + word : word == " replay " ? "finitude-replay " : "finitude-offline" + word;
   constexpr std::string_view kSafe =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+/=:,@%";
   if (!capsule.empty() && capsule[0] != '-' && capsule.find_first_not_of(kSafe) == std::string::npos) {
@@ -157,7 +157,9 @@ std::string replay_command(const Json& report, const std::string& capsule) {
 }
 
 std::string capsule_note(const Json& report, const Json& alarm) {
-  const std::string command = replay_command(report, text(alarm, "capsule"));
+  const bool redacted = flag(alarm, "capsule_redacted");
+  const std::string command = capsule_command(report, text(alarm, "capsule"), redacted ? " dump " : " replay ") +
+                              (redacted ? " shows the statistics of its operations; it holds no values" : "");
   return flag(alarm, "capsule_pending") ? "being written; then: " + command : command;
 }
 

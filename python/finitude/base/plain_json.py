@@ -7,6 +7,10 @@ import math
 MAX_BYTES = 256 << 20
 
 
+class Damaged(ValueError):
+    """JSON, and not as it was written."""
+
+
 def number(value):
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -43,13 +47,17 @@ def _refuse(constant):
     raise ValueError(f"{constant} is not JSON")
 
 
-def read(path, most=MAX_BYTES):
-    """What a file of JSON from elsewhere holds. ValueError where it is none, is nested too deep, or is larger than so many bytes; OSError."""
+def read(path, most=MAX_BYTES, is_damaged=None):
+    """What a file of JSON from elsewhere holds. ValueError where it is none, is nested too deep, is larger than so many bytes, or
+    is_damaged(its bytes, what they hold) says so; OSError."""
     with open(path, "rb") as f:
         data = f.read(most + 1)
     if len(data) > most:
         raise ValueError(f"it is larger than {most} bytes")
     try:
-        return json.loads(data.decode("utf-8"), parse_constant=_refuse)
+        document = json.loads(data.decode("utf-8"), parse_constant=_refuse)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+    if is_damaged is not None and is_damaged(data, document):
+        raise Damaged("it is damaged: its checksum differs")
+    return document

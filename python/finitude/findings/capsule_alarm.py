@@ -1,9 +1,9 @@
 """The alarm that a capsule tells of, made that of the run. Without torch: a launcher does it for its ranks."""
 
 import contextlib
-import json
 import os
 
+from ..base import checked_json
 from ..base.plain_json import read, safe
 
 
@@ -13,29 +13,39 @@ def complete(alarm, redact):
     about = os.path.join(alarm["capsule"], "capsule.json")
     temporary = f"{about}.{os.getpid()}.new"
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        document = read(about)
+        document = read(about, is_damaged=checked_json.is_damaged)
         if not isinstance(document, dict):
             raise ValueError
         told = {**alarm, "capsule": None}  # wherever it lies
         document["alarm"] = safe(without_sources(told) if redact else told)
         try:
-            with open(temporary, "w", encoding="utf-8") as f:
-                json.dump(document, f, indent=1, allow_nan=False)
+            with open(temporary, "wb") as f:
+                f.write(checked_json.text_of(document))
             os.replace(temporary, about)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
 
 
-NOT_TOLD = ("source", "file", "line", "saved", "diff", "samples", "history")
-RANGE = ("min", "max", "absmax")
+NOT_TOLD = ("source", "file", "line", "saved", "diff", "samples", "history", "scalars", "onsets")
+RANGE = ("min", "max", "absmax", "mean", "sum_sq")
+FEWEST = 8  # as in src/record/told_range.h
+
+
+def _gives_values_away(told):
+    """Whether a range is of so few values that it is these, or may be of one magnitude: without a sum of squares nobody can tell."""
+    if type(told.get("numel")) is not int:
+        return False
+    values = told["numel"] - sum(told.get(key) or 0 for key in ("nan", "inf", "zero"))
+    low, high = told.get("min") or 0, told.get("max") or 0
+    return values < FEWEST or low == high or low == -high or 0 in (low, high)
 
 
 def without_sources(value):
     """What of an alarm a redacted capsule tells: no line, and no value."""
     if isinstance(value, dict):
-        one = value.get("numel") == 1   # its range is its value
-        kept = {k: without_sources(v) for k, v in value.items() if k not in NOT_TOLD and not (one and k in RANGE)}
+        few = _gives_values_away(value)
+        kept = {k: without_sources(v) for k, v in value.items() if k not in NOT_TOLD and not (few and k in RANGE)}
         if isinstance(kept.get("loss"), float):
             kept["loss"] = None
         if isinstance(kept.get("outcome"), str):

@@ -37,6 +37,8 @@ class Report:
     def add_alarm(self, alarm):
         """Lists it; past the number that a report may hold, only counts it."""
         self.unexplained = None
+        if self.config.redact and alarm.get("capsule"):
+            alarm["capsule_redacted"] = True
         if len(self.alarms) < merge.MAX_ALARMS:
             self.alarms.append(alarm)
         else:

@@ -28,6 +28,8 @@ def program_raised(session, error):
     alarm["text"] += f"; the script itself raised {type(error).__name__}"
     alarm["action"] = "the script's own exception"
     begin(session, alarm)
+    if explained and session.units.recorded_at == _native.windows_closed():
+        session.recorded = True
     if not explained and session.config.on_alarm != "raise" and not rewind.try_trace(session, optimizer, alarm, sinks) and \
             not tape.explain(session, optimizer, alarm, sinks, lost=True):
         restart.run(session, alarm, findings.fingerprint(optimizer))

@@ -101,6 +101,7 @@ class Units:
         self.thread = 0
         self.times_raised = 0
         self.explained = None         # (what a unit raised, (optimizer, alarm, sinks) with its reason)
+        self.recorded_at = None       # its tape is in hand: windows that were closed then
         self.buffers = []             # weak references, until the first unit
         self.first = None             # (window, [(buffer, copy)]) of the first unit ever: no step has been seen before it
 
@@ -146,6 +147,10 @@ class Units:
 
     def _new(self, function, args, kwargs, framework):
         closed = _native.windows_closed()
+        if self.recorded_at is not None:  # the program took what was raised, and goes on
+            self.recorded_at = None
+            if not _native.tape_on():
+                _native.tape_clear()
         if closed != self.window:
             self.log.clear()
             self.window, self.lost, self.thread = closed, False, threading.get_ident()

@@ -71,6 +71,8 @@ class _Wanted:
                           rerun_text="; ".join(t for t in (found["text"], files) if t))
         if found.get("capsule") and self.order.get("capsule") and os.path.isfile(os.path.join(self.order["capsule"], "capsule.json")):
             self.alarm["capsule"] = self.order["capsule_told"]
+            if redact:
+                self.alarm["capsule_redacted"] = True
             capsule_alarm.complete(self.alarm, redact)
         elif found.get("no_capsule"):
             self.member.document["watched"].setdefault("not_watched", []).append(found["no_capsule"])

@@ -87,6 +87,7 @@ class _SecondRun:
     def __init__(self, session, optimizer, alarm, returned, error):
         self.session, self.optimizer, self.alarm, self.returned, self.error = session, optimizer, alarm, returned, error
         self.units = session.units
+        self.units.recorded_at = None
         self.log = session.units.log[-1:] if returned is not None and error is None else list(session.units.log)
         self.expected = self._bits(self.log[0].serial, returned)
         self.generators = self.log[-1].after or _native.take_generators()
@@ -125,8 +126,7 @@ class _SecondRun:
         since = _native.loss_serial()
         _native.trace_clear()
         _native.trace_start()
-        if self.error is None:  # else it is told of when the program has ended by it, after other steps perhaps
-            capsule.begin(self.session, self.log[0].generators)
+        capsule.begin(self.session, self.log[0].generators)
         try:
             for unit in self.log:
                 self.result = unit.call_again()
@@ -179,7 +179,10 @@ class _SecondRun:
             alarm["rerun"], alarm["rerun_text"] = "order-dependent", f"{text}; the step came out finite: {compat.ONLY_COMPILED}"
             return
         findings.apply(alarm, findings.analyse(self.session, self.optimizer, sinks))
-        self.session.recorded = self.error is None
+        if self.error is None:
+            self.session.recorded = True
+        else:  # it is told of when the program has ended by it: of this step, if no other has come by then
+            self.units.recorded_at = _native.windows_closed()
         alarm["rerun"] = "persistent"
         what = "the value" if self.error is not None else "the loss" if self.returned is not None else "loss and gradients"
         alarm["rerun_text"] = text + (f"; {what} came out with the same bits" if self.same else "; it failed again, with other bits")
@@ -189,7 +192,7 @@ class _SecondRun:
         self.units.again = None
         _native.trace_stop()
         _native.trace_clear()
-        if not self.session.recorded:
+        if not self.session.recorded and self.units.recorded_at is None:
             _native.tape_clear()
         for p, grad, requires in self.params:
             p.grad = None

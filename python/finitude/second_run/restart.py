@@ -300,7 +300,7 @@ class Target:
         if not self.finished:
             found = sinks_of.pending_window(session) or sinks_of.value_in_frames(session, error)
             if found is not None:
-                self.finish(session, found[0], found[2])
+                self.finish(session, found[0], found[2], raised=True)
             if sinks_of.lost_window(session) is not None or sinks_of.checked_window(session) is not None:
                 self.finish(session, None, [])
             if error is None and self.order["first"] < self.order["step"]:
@@ -314,10 +314,11 @@ class Target:
                 self.at_end = True
                 self.finish(session, optimizer, found)
 
-    def finish(self, session, optimizer, sinks, written_at=None):
-        """Analyses, writes the result and ends this process without running any more of the user's code."""
+    def finish(self, session, optimizer, sinks, written_at=None, raised=False):
+        """Analyses, writes the result and ends this process without running any more of the user's code. raised: by the script, before a
+        loss among the sinks came to backward."""
         self.finished = True
-        capsule.stop(session, optimizer, parameters=written_at is not None, sinks=sinks)
+        capsule.stop(session, optimizer, parameters=written_at is not None, sinks=sinks, raised=raised)
         expected = self.order["expected"]
         if (told_late := expected.get("late")) is not None:
             verified = optimizer is not None and findings.is_as_told(optimizer, told_late)

@@ -10,7 +10,8 @@ import sys
 import tempfile
 import time
 
-from ..base.plain_json import read, safe
+from ..base import checked_json
+from ..base.plain_json import Damaged, read, safe
 from ..capsules import pack
 from ..capsules.start_check import is_sound
 
@@ -67,13 +68,15 @@ def _parse(rest):
 def _about(folder):
     """capsule.json, or (None, why not). Its files are read, and checked, where they are used."""
     try:
-        about = read(os.path.join(folder, pack.ABOUT), pack.MOST_ABOUT)
+        about = read(os.path.join(folder, pack.ABOUT), pack.MOST_ABOUT, checked_json.is_damaged)
         sound = about.get("start") is None or is_sound(about["start"])
         if about["kind"] != "finitude capsule" or about["schema"] != 1 or type(about["step"]) is not int or not sound:
             raise ValueError
         return about, ""
     except OSError as e:
         return None, f"is no capsule: {pack.ABOUT}: {e.strerror}"
+    except Damaged as e:
+        return None, f"is no sound capsule: {pack.ABOUT}: {e}"
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
         return None, f"is no capsule: {pack.ABOUT} is not that of one"
 

@@ -1,0 +1,95 @@
+"""capsule.json has a checksum of itself: whatever bit of it changes, no command takes it for what was written."""
+
+import json
+import pathlib
+import random
+import shutil
+
+import pytest
+import torch  # noqa: F401  its libraries
+
+import helpers
+from finitude import _native
+from finitude.base import checked_json
+from finitude.findings import capsule_alarm
+
+DATA = pathlib.Path(__file__).with_name("data") / "capsules"
+SCRIPT = """
+import torch
+torch.manual_seed(1)
+model = torch.nn.Linear(6, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for i in range(4):
+    optimizer.zero_grad()
+    h = model(torch.rand(8, 6)).abs() * (0.0 if i == 2 else 1.0)
+    torch.log(h).mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sound")
+    return folder / helpers.run(folder, SCRIPT).the_alarm()["capsule"]
+
+
+def flipped(made, tmp_path, bit):
+    copy = tmp_path / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(made, copy)
+    data = bytearray((made / "capsule.json").read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    (copy / "capsule.json").write_bytes(data)
+    return copy
+
+
+def test_every_reader_finds_a_flipped_bit(made, tmp_path):
+    draw, data = random.Random(5), (made / "capsule.json").read_bytes()
+    bits = [*range(8 * (len(data) - 40), 8 * len(data)), *draw.sample(range(8 * len(data)), 400)]
+    bits += [8 * data.index(b"has_checksum") + i for i in range(96)]
+    for bit in bits:
+        copy = flipped(made, tmp_path, bit)
+        changed = (copy / "capsule.json").read_bytes()
+        assert _native.capsule_damage(str(copy)), bit
+        try:
+            text, document = changed.decode(), json.loads(changed)
+        except ValueError:
+            continue
+        assert _native.report_of_capsule(text, str(copy))[1], bit
+        assert checked_json.is_damaged(changed, document), bit
+
+
+@pytest.mark.parametrize("words", [("replay",), ("report",), ("pack",), ("dump",), ("diff", "SOUND"), ("replay", "--with", "train.py")])
+def test_the_commands_say_so(made, tmp_path, words):
+    data = (made / "capsule.json").read_bytes()
+    copy = flipped(made, tmp_path, 8 * (data.index(b'\n "step": 2') + 10))  # 3
+    assert json.loads((copy / "capsule.json").read_text())["step"] == 3
+    words = [str(made) if word == "SOUND" else word for word in words]
+    result = helpers.finitude(tmp_path, words[0], str(copy), *words[1:])
+    assert result.code == 3 and "damaged: its checksum differs" in result.err, result.told()
+    assert not list(tmp_path.glob("*.zip"))
+
+
+def test_both_languages_write_the_same_sum(made, tmp_path):
+    data = (made / "capsule.json").read_bytes()
+    document = json.loads(data)
+    assert document["has_checksum"] is True and len(document["checksum"]) == 16 and not checked_json.is_damaged(data, document)
+    copy = tmp_path / "copy"
+    shutil.copytree(made, copy)
+    for extra in range(40):  # every length of the last block
+        helpers.put_about(copy, {**document, "user": "u" * extra})
+        assert not _native.capsule_damage(str(copy))
+
+
+def test_a_damaged_one_is_not_sealed_anew(made, tmp_path):
+    copy = flipped(made, tmp_path, 8 * ((made / "capsule.json").read_bytes().index(b'\n "step": 2') + 10))
+    before = (copy / "capsule.json").read_bytes()
+    capsule_alarm.complete({**json.loads(before)["alarm"], "capsule": str(copy)}, False)
+    assert (copy / "capsule.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["schema_1", "schema_1_statistics"])
+def test_one_of_an_earlier_version_has_none_and_is_read(name, tmp_path):
+    assert "checksum" not in json.loads((DATA / name / "capsule.json").read_text())
+    assert _native.capsule_damage(str(DATA / name)) == []
+    assert helpers.finitude(tmp_path, "report", str(DATA / name)).code == 0
