@@ -54,6 +54,15 @@ def test_what_is_healthy_or_dropped_is_silent(tmp_path, bad, guard):
     assert got.watched["steps"] == 6 and not got.watched["not_watched"], got.told()
 
 
+def test_bad_losses_whose_gradients_are_finite_are_told_of_with_their_birth(tmp_path):
+    text = textwrap.dedent(LOOP).replace("BAD", "-1").replace("GUARD", "pass").replace(".mean()\n", ".mean() + EXTRA.log().sum()\n")
+    got = helpers.run(tmp_path, text.replace("for i in", "EXTRA = torch.ones(2)\nfor i in").replace("if i == -1:", "if i == 2:").replace("x[2] = 0", "EXTRA[1] = 0"))
+    assert got.code == 0 and not got.alarms and got.out.count("True") == 6, got.told()
+    first, last = got.advisories("handled-by-script")
+    assert (first["step"], last["step"]) == (2, 5) and first["text"].startswith("3 losses"), got.told()
+    assert (first["births"][0]["op"], first["cause"]["class"]) == ("aten::log", "log-of-zero"), got.told()
+
+
 def test_the_last_bad_loss_is_told(tmp_path):
     got = run(tmp_path, bad=5)
     assert got.code == 0 and not got.alarms, got.told()

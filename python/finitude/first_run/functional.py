@@ -12,6 +12,7 @@ from ..errors import NonFiniteError
 from ..second_run import restart
 
 NAME = "updates by torch.func"
+LONG_RUN = 60  # seconds: a run that took longer is not run again for what did no harm
 _functorch = torch._C._functorch
 
 
@@ -33,6 +34,7 @@ def is_wrapped(roots):
 class _Bad:
     def __init__(self, step, root, inputs):
         self.step, self.root, self.shapes = step, root.clone(), [x.shape for x in inputs]
+        self.inputs = [_native.checksum(x) for x in inputs]
         self.expected = {"losses": [_native.checksum(root)], "generator": _native.checksum(torch.get_rng_state()), "gradients": None}
 
 
@@ -58,6 +60,7 @@ class Functional:
     def __init__(self, session):
         self.session = session
         self.bad = None            # a bad loss of finite inputs; whether its gradients were used is not known yet
+        self.first, self.count = None, 0   # of those after which it went on with other values, which are finite
         self.is_damaged = False
         self.is_proven = False     # derivatives were taken of other values of the same shapes, one after the other
         self.before = None         # (shape, checksum) of the inputs of the last call, until that is proven
@@ -79,10 +82,24 @@ class Functional:
         if bad is not None and not sound and bad.shapes == [x.shape for x in inputs]:
             self.is_damaged = True
             tell_applied(self.session, NAME, bad, "its gradients, taken by torch.func, went into the parameters")
-        elif sound and root is not None:
+            return
+        if bad is not None and sound and bad.shapes == [x.shape for x in inputs] and bad.inputs != [_native.checksum(x) for x in inputs]:
+            self.first, self.count = self.first or bad, self.count + 1
+        if sound and root is not None:
             self.bad = _Bad(_native.hand_calls(), root, inputs)
 
     def finish(self):
-        """At the end of the program: the gradients of the last loss may lie in what it keeps."""
+        """At the end of the program: bad losses that spoiled no parameter; the gradients of the last may lie in what it keeps."""
+        if self.is_damaged:
+            return
+        if self.first is not None:
+            alarm = self.session.alarm_of(NAME, 0, self.first.step, "loss", "loss")
+            alarm["advisory"] = "functional"
+            if self.session.report.seconds() < LONG_RUN and self.session.config.on_alarm != "raise":
+                restart.run(self.session, alarm, self.first.expected, hand=self.first.step)
+            text = f"{self.count} losses that torch.func took gradients of, from this step on, are" if self.count > 1 else \
+                "a loss that torch.func took gradients of is"
+            self.session.advise("handled-by-script", self.first.step, f"{text} not finite; what it took them of next is finite",
+                                alarm["cause"] if alarm["births"] else None, alarm["births"])
         if self.bad is not None:
             self.session.advise("handled-by-script", self.bad.step, "the last loss that torch.func took gradients of is not finite")
