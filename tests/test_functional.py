@@ -61,6 +61,7 @@ def test_bad_losses_whose_gradients_are_finite_are_told_of_with_their_birth(tmp_
     first, last = got.advisories("handled-by-script")
     assert (first["step"], last["step"]) == (2, 5) and first["text"].startswith("3 losses"), got.told()
     assert (first["births"][0]["op"], first["cause"]["class"]) == ("aten::log", "log-of-zero"), got.told()
+    assert "0 gradients scanned, 2 advisories. Report" in got.err, got.told()
 
 
 def test_the_last_bad_loss_is_told(tmp_path):

@@ -228,8 +228,11 @@ def closing_line(document, left_out=0, place=""):
     elif document["alarms"]:
         parts.append(counted(len(document["alarms"]) + left_out, "alarm"))
     else:
-        others = sum(a["kind"] != "handled-by-script" for a in document["advisories"])
-        parts.append("all finite" + (f", {counted(others, 'advisory', 'advisories')}" if others else ""))
+        others = [a["kind"] for a in document["advisories"] if a["kind"] != "handled-by-script" or not watched["handled_by_script"]]
+        if "handled-by-script" not in others:   # of a bad value that no count tells
+            parts.append("all finite")
+        if others:
+            parts.append(counted(len(others), "advisory", "advisories"))
     if watched.get("not_watched"):
         parts.append("not watched: " + "; ".join(watched["not_watched"]))
     return "finitude: " + ", ".join(parts) + (f". Report: {place}" if place else ".")
