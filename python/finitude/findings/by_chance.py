@@ -11,8 +11,11 @@ from ..program import discover
 from ..program.counts import count_text
 from . import findings
 
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor   # by torch.func
 MAX_MB, MAX_FRAMES = 64, 8   # that are looked at
-FORMATS = {torch.float32: (torch.int32, 0x7FFFFFFF, 0x7FC00000), torch.float64: (torch.int64, (1 << 63) - 1, 0x7FF8 << 48)}
+# Bits without the sign, of infinity, and of the NaN that arithmetic makes.
+FORMATS = {torch.float32: ("uint32", 0x7FFFFFFF, 0x7F800000, 0x7FC00000),
+           torch.float64: ("uint64", (1 << 63) - 1, 0x7FF0 << 48, 0x7FF8 << 48)}
 FIX = "initialise it (torch.zeros, nn.init, copy_) before the first read"
 
 
@@ -20,25 +23,38 @@ def note(sinks):
     """What is bad now, before anything is run again: [{name, count, bits, file, line}], the sinks first, then data in the user's names."""
     found = [{"name": name, "count": count_text(t), "bits": strange_bits(t), "file": "", "line": 0}
              for kind, name, t in sinks or () if kind in ("parameter", "state", "buffer") and t is not None]
-    left = MAX_MB << 20
+    left = [MAX_MB << 20]
     for number, frame in enumerate(discover.user_frames()):
         for name, value in discover.names_of(frame).items() if number < MAX_FRAMES else ():
-            # Of a class of the program's own every question may be its code.
-            if type(value) is torch.Tensor and not value.requires_grad and value.layout is torch.strided and value.device.type == "cpu" and \
-                    (left := left - value.nbytes) >= 0 and not _native.is_finite(value):
+            if _is_bad_data(value, left):
                 found.append({"name": name, "count": count_text(value), "bits": strange_bits(value), **_bound_at(frame, name)})
     return found
 
 
+def _is_bad_data(value, left):
+    """left: bytes that may be read still."""
+    # Of a class of the program's own every question may be its code.
+    if type(value) is not torch.Tensor or _is_wrapped(value) or value.requires_grad or value.layout is not torch.strided or value.device.type != "cpu":
+        return False
+    try:
+        left[0] -= value.nbytes
+        return left[0] >= 0 and not _native.is_finite(value)
+    except (RuntimeError, TypeError, NotImplementedError):   # nested ones
+        return False
+
+
 def strange_bits(tensor):
     """The bits of a NaN that no arithmetic of a CPU makes and no program writes as such, in hexadecimal; "" where there is none."""
-    integer, all_ones, usual = FORMATS.get(tensor.dtype, (None, 0, 0))
-    if integer is None or tensor.device.type != "cpu" or tensor.layout is not torch.strided or torch.cuda.is_initialized():
+    integer, unsigned, infinity, usual = FORMATS.get(tensor.dtype, ("", 0, 0, 0))
+    if not integer or torch.cuda.is_initialized():
         return ""   # a GPU makes others
-    tensor = tensor.detach()
-    bits = tensor[torch.isnan(tensor)].view(integer)
-    strange = bits[((bits & all_ones) != usual)]
-    return f"{int(strange[0]) & (2 * all_ones + 1):0{integer.itemsize * 2}x}" if len(strange) else ""
+    try:
+        bits = tensor.data.numpy().view(integer)   # by no operator: what runs now may be recorded
+    except (RuntimeError, TypeError, ValueError):
+        return ""
+    size = bits & unsigned
+    strange = bits[(size > infinity) & (size != usual)]
+    return f"{int(strange[0]):0{bits.itemsize * 2}x}" if strange.size else ""
 
 
 def _bound_at(frame, name):
