@@ -297,3 +297,32 @@ def test_a_sparse_gradient_is_seen(tmp_path):
     assert [bad["name"] for bad in alarm["gradients"]["bad"]] == [alarm["sink"]["name"]], alarm["gradients"]
     same = helpers.finitude(tmp_path, "replay", str(tmp_path / alarm["capsule"]), "--with", "train.py")
     assert same.code == 1 and same.out.startswith("not fixed: the same birth"), same.told()
+
+
+OBJECTS = """
+import dataclasses, torch
+torch.manual_seed(3)
+X = torch.rand(48, 6)
+X[28] = 0
+@dataclasses.dataclass
+class Batch:
+    x: torch.Tensor
+    more: dict
+def collate(samples):
+    return Batch(torch.stack([X[i] for i in samples]), {"y": torch.tensor(samples) % 3})
+model = torch.nn.Linear(6, 3)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+for batch in torch.utils.data.DataLoader(range(48), batch_size=8, collate_fn=collate, shuffle=True):
+    optimizer.zero_grad()
+    x = batch.x / batch.x.norm(dim=1, keepdim=True)
+    torch.nn.functional.cross_entropy(model(x), batch.more["y"]).backward()
+    optimizer.step()
+"""
+
+
+def test_batches_that_are_objects(tmp_path):
+    captured = Captured(tmp_path, OBJECTS)
+    same = captured.with_changes()
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::div  train.py:"), same.told()
+    fixed = captured.with_changes(("keepdim=True)", "keepdim=True).clamp(min=1e-6)"))
+    assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()

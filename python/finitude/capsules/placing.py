@@ -7,6 +7,7 @@ import copy
 import torch
 
 from .. import _native
+from .start_check import kind_of
 
 
 class Misfit(Exception):
@@ -111,7 +112,7 @@ def _on(device, value):
 
 def made(held, tree, device):
     """The value that a tree tells of, without one to be like."""
-    kind = next(iter(tree))
+    kind = kind_of(tree)
     inner = tree[kind]
     if kind == "tensor":
         return _on(device, held.tensor(inner))
@@ -141,7 +142,7 @@ def rate(told, optimizer):
 
 def fill(held, tree, template, path="batch"):
     """The batch of the capsule in the form that the program's loader gives: `template` is one of its batches, left as it is."""
-    kind = next(iter(tree))
+    kind = kind_of(tree)
     if kind == "other":
         return template
     if kind in ("value", "float"):

@@ -29,10 +29,15 @@ def _is_map(value, item):
     return isinstance(value, dict) and all(item(v) for v in value.values())
 
 
+def kind_of(tree):
+    """The key that says what it is: that of an object has its class beside it, and a file may have the two in either order."""
+    return "object" if "object" in tree else next(iter(tree))
+
+
 def _is_tree(tree, depth=0):
-    if not isinstance(tree, dict) or depth > MAX_DEPTH or len(tree) != (2 if "object" in tree else 1):
+    if not isinstance(tree, dict) or not tree or depth > MAX_DEPTH or len(tree) != (2 if "object" in tree else 1):
         return False
-    kind = next(iter(tree))
+    kind = kind_of(tree)
     value = tree[kind]
     if kind in ("tensor", "array", "other"):
         return isinstance(value, str)
