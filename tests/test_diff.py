@@ -338,3 +338,40 @@ def test_a_report_without_a_trace(capsules, tmp_path):
     (tmp_path / "plain.json").write_text(json.dumps(report))
     result = helpers.finitude(tmp_path, "diff", str(tmp_path / "plain.json"), capsules[0])
     assert result.code == 4 and "--level trace" in result.err
+
+
+LOSSES = """
+import torch
+torch.manual_seed(1)
+model = torch.nn.Linear(6, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+x = torch.randn(3, 8, 6)
+for i in range(3):
+    optimizer.zero_grad()
+    for k in range(3):  # three losses of one name
+        h = torch.tanh(model(x[k])) * (SCALE if k == 1 else 1.5)
+        (torch.log(h.abs() * (i < 2 or k < 2)).sum() / (k + 1)).backward()
+    optimizer.step()
+"""
+
+
+def test_several_losses_of_one_step(tmp_path):
+    """Each stands for the one at its place, and where results part that is told of a call."""
+    sides = []
+    for name, scale in (("a", 1.5), ("again", 1.5), ("b", 1.75)):
+        (tmp_path / name).mkdir()
+        sides.append(tmp_path / name / helpers.run(tmp_path / name, LOSSES.replace("SCALE", str(scale))).the_alarm()["capsule"])
+    assert [o["name"] for o in _outcomes(tmp_path, sides[0])].count("loss") == 3
+    code, found = compare(*sides[:2])
+    assert code == 0 and found["verdict"] == "same" and found["results"]["differing"] == [], found["results"]
+    code, found = compare(sides[0], sides[2])
+    assert code == 1 and found["divergence"]["kind"] == "argument" and found["divergence"]["at"]["a"]["op"] == "aten::mul"
+    assert [r["name"] for r in found["results"]["differing"] if r["kind"] == "loss"] == ["loss"], found["results"]
+
+
+def _outcomes(folder, capsule):
+    file = folder / "results.safetensors"
+    assert helpers.finitude(folder, "replay", str(capsule), "--save-tensors", str(file)).code == 0
+    data = file.read_bytes()
+    names = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
+    return [{"name": name.partition("#")[0]} for name in names]

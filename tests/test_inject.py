@@ -77,7 +77,7 @@ def test_a_change_that_fails_elsewhere_is_none(captured):
 ], ids=["shape", "missing", "more"])
 def test_what_does_not_fit_is_named(captured, change, named):
     result = captured.with_changes(*change)
-    assert result.code == 4 and named in result.out, result.told()
+    assert result.code == 4 and named in result.out and "leave the model as recorded for this trial" in result.out, result.told()
 
 
 def test_another_optimizer_begins_without_state_and_a_packed_capsule_serves_as_well(captured):

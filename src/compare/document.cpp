@@ -58,8 +58,10 @@ json call(const Run& run, std::uint32_t index) {
   return out;
 }
 
+// None where it is behind all rows: a result that no call made, but that was there before.
 json row(const Sides& s, std::size_t r) {
   json out = json::object();
+  if (r >= s.rows.size()) return out;
   if (s.rows[r].a != kGap) out["a"] = call(s.a, s.rows[r].a);
   if (s.rows[r].b != kGap) out["b"] = call(s.b, s.rows[r].b);
   return out;
@@ -82,7 +84,7 @@ std::uint32_t first_of(const Sides& s, const Root& r, bool of_a) {
 
 // Where it stood on the two sides as the numbers were drawn.
 const char* generator(const Sides& s, const Root& r) {
-  const bool both = s.rows[r.row].a != kGap && s.rows[r.row].b != kGap && s.a.calls[s.rows[r.row].a].random;
+  const bool both = r.row < s.rows.size() && s.rows[r.row].a != kGap && s.rows[r.row].b != kGap && s.a.calls[s.rows[r.row].a].random;
   const std::uint32_t a = both ? s.rows[r.row].a : first_of(s, r, true), b = both ? s.rows[r.row].b : first_of(s, r, false);
   if (a == kGap || b == kGap || s.a.calls[a].random_state == 0 || s.b.calls[b].random_state == 0) return "unknown";
   return r.elsewhere ? "elsewhere" : "same";
@@ -104,7 +106,7 @@ json root(const Sides& s, const Root& r) {
       if (s.rows[at].b != kGap && only_b.size() < kMaxCalls) only_b.push_back(call(s.b, s.rows[at].b));
     }
     // The draws themselves, where each side has its own.
-    if (r.kind == Root::kOperators || s.rows[r.row].a == kGap || s.rows[r.row].b == kGap) {
+    if (r.kind == Root::kOperators || r.row >= s.rows.size() || s.rows[r.row].a == kGap || s.rows[r.row].b == kGap) {
       out["at"] = json::object();
       if (const auto at = first_of(s, r, true); at != kGap) out["at"]["a"] = call(s.a, at);
       if (const auto at = first_of(s, r, false); at != kGap) out["at"]["b"] = call(s.b, at);

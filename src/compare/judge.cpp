@@ -190,6 +190,10 @@ class Judge {
   // Where the difference of an input comes from, unless a row that was looked at explains it. It is no larger
   // matter than what came of it: sums do not mind which of two is added to which.
   void origin(const Tensor& ta, const Tensor& tb, const Distance& d, std::size_t seen_at, Level effect) {
+    const bool in_a = ta.source != kNone, in_b = tb.source != kNone;
+    const std::size_t ra = in_a ? row_of_a_[ta.source] : 0, rb = in_b ? row_of_b_[tb.source] : 0;
+    // A result is behind all rows: it is where it was made.
+    const std::size_t shown = seen_at < rows_.size() ? seen_at : in_a ? ra : in_b ? rb : seen_at;
     Root root;
     root.seen_at = seen_at;
     root.distance = d;
@@ -198,26 +202,24 @@ class Judge {
     if (ta.source == kNone && tb.source == kNone) {
       if (!ta.name.empty() && ta.name != tb.name && !tb.name.empty()) {
         root.kind = Root::kWiring;
-        root.row = seen_at;
+        root.row = shown;
         root.level = effect;
         return add(std::move(root));
       }
       root.kind = Root::kInput;
-      root.row = seen_at;
+      root.row = shown;
       root.level = std::min(effect, ta.shape == tb.shape ? level(d, root.bound) : Level::kDiffers);
       Level& told = inputs_told_[{ta.storage, tb.storage}];
       if (root.level <= told) return;
       told = root.level;
       return add(std::move(root));
     }
-    const bool in_a = ta.source != kNone, in_b = tb.source != kNone;
-    const std::size_t ra = in_a ? row_of_a_[ta.source] : 0, rb = in_b ? row_of_b_[tb.source] : 0;
     if (in_a && in_b && ra == rb) return;
     const bool lone_a = in_a && !paired(ra), lone_b = in_b && !paired(rb);
     if (!lone_a && !lone_b) {
       if (heals(seen_at)) return;
       root.kind = Root::kWiring;
-      root.row = seen_at;
+      root.row = shown;
       root.level = std::min(effect, level(d, root.bound));
       return add(std::move(root));
     }

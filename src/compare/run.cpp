@@ -78,12 +78,16 @@ std::vector<std::vector<std::uint32_t>> readers_of(const Run& run) {
 }
 
 std::vector<std::uint32_t> same_results(const Run& a, const Run& b) {
-  std::map<std::pair<std::string, std::string>, std::uint32_t> of_b;
-  for (std::uint32_t i = 0; i < b.results.size(); ++i) of_b.try_emplace({b.results[i].kind, b.results[i].name}, i);
+  // Of several of one name (the losses of micro-batches, or of two optimizers) the first stands for the first.
+  std::map<std::pair<std::string, std::string>, std::vector<std::uint32_t>> of_b;
+  for (std::uint32_t i = 0; i < b.results.size(); ++i) of_b[{b.results[i].kind, b.results[i].name}].push_back(i);
+  std::map<std::pair<std::string, std::string>, std::size_t> taken;
   std::vector<std::uint32_t> same;
   for (const Result& result : a.results) {
-    const auto found = of_b.find({result.kind, result.name});
-    same.push_back(found == of_b.end() ? kNone : found->second);
+    const std::pair<std::string, std::string> name{result.kind, result.name};
+    const auto found = of_b.find(name);
+    const std::size_t number = taken[name]++;
+    same.push_back(found == of_b.end() || number >= found->second.size() ? kNone : found->second[number]);
   }
   return same;
 }

@@ -208,11 +208,16 @@ class Injection:
         found += placing.misfits(self.held, wanted, {n: b for n, b in buffers.items() if n in wanted})
         return found, parameters, buffers
 
+    def _refuse(self, why):
+        self.notes = [*getattr(self, "notes", ()), "weights are put in place by name and shape: leave the model as recorded for this trial, "
+                      "or capture the step of the changed one"]
+        self.write("refused", "; ".join(why))
+
     def _is_there_already(self, optimizer, before=None):
         """The first step of a program: what it began with is what it makes itself. before: its parameters then."""
         why, parameters, _ = self._misfits(self.mine, optimizer)
         if why:
-            self.write("refused", "; ".join(why))
+            self._refuse(why)
         began = parameters if before is None else dict(zip(parameters, before))
         others = [n for n, k in self.mine["parameters"].items() if k is not None and
                   _native.checksum(began[n].detach()) != _native.checksum(self.held.tensor(k))]
@@ -224,7 +229,7 @@ class Injection:
         """Where this step, which is not the one, has returned."""
         why, _, _ = self._misfits(self.mine, optimizer)
         if why:
-            self.write("refused", "; ".join(why))
+            self._refuse(why)
         self.waits = True
         step = _native.window(optimizer)["step"]
         _native.arm_at(self.mine["ordinal"], step + 1, step + 1, False)
@@ -240,7 +245,7 @@ class Injection:
     def _put(self, optimizer):
         why, parameters, buffers = self._misfits(self.mine, optimizer)
         if why:
-            self.write("refused", "; ".join(why))
+            self._refuse(why)
         try:
             self._put_one(self.mine, optimizer, parameters, buffers)
             for told in self.start["optimizers"]:
