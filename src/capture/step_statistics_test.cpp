@@ -7,6 +7,7 @@
 #include "base/checksum.h"
 #include "capture/testing_trace.h"
 #include "capture/wire.h"
+#include "record/told_range.h"
 #include "record/trace_jsonl.h"
 
 namespace finitude::capture {
@@ -78,6 +79,37 @@ TEST(StepStatistics, WithoutArgumentsAndPlacesWhereRedacted) {
   EXPECT_TRUE(read.ops[0].scalars.empty());
   EXPECT_EQ(read.stacks[read.ops[0].stack].module, "Classifier.head");
   EXPECT_TRUE(read.stacks[read.ops[0].stack].frames.empty());
+}
+
+TEST(StepStatistics, RedactedRangesThatWouldBeValuesAreLeftOut) {
+  sense::Health many;
+  many.numel = 100;
+  many.zero = 2;
+  many.min = -1.5;
+  many.max = many.absmax = 3;
+  many.sum_sq = 90;
+  struct {
+    std::uint64_t numel, zero;
+    double min, max, sum_sq;
+    bool told;
+  } const cases[] = {{100, 2, -1.5, 3, 90, true},  {8, 0, -1.5, 3, 20, true},    {7, 0, -1.5, 3, 20, false},     {1, 0, 3, 3, 9, false},
+                     {100, 93, -1.5, 3, 20, false}, {100, 0, 3, 3, 900, false},   {100, 50, 0, 3, 450, false},    {100, 0, -3, 3, 900, false},
+                     {100, 0, -3, 3, 899, true},    {100, 100, 0, 0, 0, true}};
+  for (const auto& one : cases) {
+    Trace t = sample_trace();
+    sense::Health& h = t.ops[0].inputs[0].health = many;
+    h.numel = one.numel, h.zero = one.zero, h.min = one.min, h.max = one.max, h.sum_sq = one.sum_sq;
+    h.absmax = std::max(-one.min, one.max);
+    for (const bool redact : {false, true}) {
+      Trace read;
+      ASSERT_EQ(read_statistics(write_statistics(t, redact), &read).why(), "");
+      const sense::Health& got = read.ops[0].inputs[0].health;
+      EXPECT_EQ(record::has_range(got), one.told || !redact) << one.numel << ' ' << one.zero << ' ' << one.min;
+      EXPECT_EQ(got.zero, one.zero);
+      EXPECT_EQ(got.max, one.told || !redact ? one.max : 0);
+      EXPECT_EQ(got.sum_sq, one.told || !redact ? one.sum_sq : 0);
+    }
+  }
 }
 
 TEST(StepStatistics, TheSameTensorIsStoredOnce) {

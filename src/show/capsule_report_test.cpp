@@ -38,6 +38,23 @@ TEST(CapsuleReport, TellsTheAlarmOfTheRun) {
   EXPECT_EQ(shown.find("watched"), std::string::npos);  // a capsule does not know
 }
 
+TEST(CapsuleReport, OfARedactedOneTellsWhatIsThere) {
+  json about = capsule_of(sample("loss_forward")), report;
+  about["redacted"] = true;
+  for (json& birth : about["alarm"]["births"]) {
+    for (const char* key : {"file", "line", "source"}) birth.erase(key);
+  }
+  about["alarm"].erase("history");
+  ASSERT_EQ(report_of_capsule(about, "/tmp/copy", report), "");
+  EXPECT_EQ(report["alarms"][0]["capsule_redacted"], true);
+  const std::string shown = terminal(report, {false, 80, true});
+  EXPECT_NE(shown.find("born in"), std::string::npos);
+  EXPECT_NE(shown.find(" dump"), std::string::npos);
+  EXPECT_EQ(shown.find(" replay "), std::string::npos);
+  about["redacted"] = false;
+  EXPECT_NE(report_of_capsule(about, "/tmp/copy", report), "");
+}
+
 TEST(CapsuleReport, SaysWhyThereIsNone) {
   json report;
   for (const json& about :
