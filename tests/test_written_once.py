@@ -1,6 +1,8 @@
 """A second run leaves no second line: files that are open, files that are appended to, logging, loggers of their own."""
 
+import http.server
 import sqlite3
+import threading
 
 import pytest
 
@@ -48,6 +50,27 @@ SINKS = {
     "one that is read too": ("f = open('out.txt', 'w+')",
                              "f.write(f'{{i}}\\n'); f.seek(0); n = len(f.read()); f.seek(0, 2); print(n)", "f.close()"),
     "added to and read": ("f = open('out.txt', 'a+')", "f.seek(0); n = len(f.readlines()); f.write(f'{{n}}\\n'); print(n)", "f.close()"),
+    "os.write": ("fd = os.open('out.txt', os.O_WRONLY | os.O_CREAT | os.O_APPEND)", "os.write(fd, b'%d\\n' % i)", "os.close(fd)"),
+    "os.open and os.write": ("", "fd = os.open('out.txt', os.O_WRONLY | os.O_CREAT | os.O_APPEND); os.write(fd, b'%d\\n' % i); os.close(fd)", ""),
+    "a folder each": ("", "os.makedirs(f'd{{i}}/x'); open(f'd{{i}}/x/f.txt', 'w').write(str(i))", ""),
+    "put in place at once": ("", "open('tmp', 'w').write(str(i)); os.replace('tmp', 'out.txt')", ""),
+    "named anew": ("", "open('a.txt', 'w').write(str(i)); os.rename('a.txt', f'b{{i}}.txt')", ""),
+    "the older ones taken away": ("", "open(f'k{{i}}.txt', 'w').write('x'); i > 1 and os.remove(f'k{{i - 2}}.txt')", ""),
+    "turned over": ("", "os.path.exists('out.txt') and os.replace('out.txt', f'old{{i}}.txt'); open('out.txt', 'a').write(str(i))", ""),
+    "pathlib": ("", "p = pathlib.Path(f'q{{i}}.txt'); p.write_text('x'); p.rename(f'r{{i}}.txt'); pathlib.Path(f'm{{i}}').mkdir()", ""),
+    "taken away until it is gone": ("", "open('l.txt', 'w').close()\n    while os.path.exists('l.txt'): os.remove('l.txt')\n"
+                                    "    open('out.txt', 'a').write(str(i))", ""),
+    "a link to the newest": ("", "open(f'k{{i}}.txt', 'w').write(str(i)); os.path.lexists('new.txt') and os.remove('new.txt'); "
+                             "os.symlink(f'k{{i}}.txt', 'new.txt')", ""),
+    "shutil": ("import shutil; open('src.txt', 'w').write('1'); os.mkdir('all')",
+               "shutil.copy('src.txt', f'c{{i}}.txt'); shutil.move(f'c{{i}}.txt', 'all'); shutil.copytree('all', f't{{i}}'); "
+               "shutil.rmtree('t0', ignore_errors=True)", ""),
+    "a folder for a while": ("import tempfile", "with tempfile.TemporaryDirectory() as d: open(d + '/f', 'w').write('1'); "
+                             "n = os.path.getsize(d + '/f')\n    open('out.txt', 'a').write(str(n))", ""),
+    "a file for a while": ("import tempfile", "t = tempfile.NamedTemporaryFile('w'); t.write('abc'); t.flush(); n = os.path.getsize(t.name); "
+                           "t.close(); open('out.txt', 'a').write(str(n))", ""),
+    "a checkpoint": ("it = type('Counts', (), {{'n': 0}})()", "it.n += 1; torch.save(it.n, 'c.tmp'); os.replace('c.tmp', f'c{{it.n}}')",
+                     "print(sorted(n for n in os.listdir('.') if n[0] == 'c'), torch.load('c8')); open('out.txt', 'w').write('done')"),
     "opened by os": ("f = os.fdopen(os.open('out.txt', os.O_WRONLY | os.O_CREAT), 'w')", "print(i, file=f)", "f.close()"),
 }
 
@@ -59,7 +82,9 @@ def text_of(opened, log, close, place="AFTER", skips=False):
 
 
 def left(folder):
-    return {f.name: f.read_bytes() for f in folder.iterdir() if f.suffix in (".txt", ".bin")}
+    ours = {"finitude-runs", "report.json", "train.py", ".stdout", ".stderr"}
+    return {str(f.relative_to(folder)): f.read_bytes() if f.suffix in (".txt", ".bin") else None
+            for f in folder.rglob("*") if f.relative_to(folder).parts[0] not in ours}
 
 
 @pytest.mark.parametrize("place", ["BEFORE", "AFTER"])  # backward of the bad step, or the step before it: both run again
@@ -101,6 +126,64 @@ def test_a_database_is_named_though_it_is_as_long_as_before(tmp_path):
     alarm = got.the_alarm()
     assert alarm["rerun_by"] == "rewind" and "written twice: out.db" in alarm["rerun_text"], got.told()
     assert sqlite3.connect(tmp_path / "out.db").execute("select count(*) from step").fetchone() == (9,)
+
+
+OUTSIDE = {
+    "os.system": ("os.system(f'echo {{i}} >> out.txt')", "done twice: ran echo 4 >> out.txt"),
+    "subprocess": ("import subprocess; subprocess.run(['sh', '-c', f'echo {{i}} >> out.txt'])", "done twice: ran sh -c 'echo 4 >> out.txt'"),
+    "a forked process": ("pid = os.fork()\n    if pid == 0: open('out.txt', 'a').write('4'); os._exit(0)\n    os.waitpid(pid, 0)",
+                         "done twice: forked a process"),
+    "a database opened for a while": ("db = sqlite3.connect('out.db'); db.execute('create table if not exists s (i int)'); "
+                                      "db.execute('insert into s values (1)'); db.commit(); db.close()", "written twice: out.db"),
+    "opened in a way of its own": ("import tarfile; tarfile.open('out.tar', 'w').close()", "written twice: out.tar"),
+    "a post": ("import urllib.request; urllib.request.urlopen('URL', data=b'%d' % i).read()", "done twice: connected to 127.0.0.1:PORT"),
+}
+
+
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_what_is_done_outside_is_named(tmp_path, case):
+    """It cannot be held, and only what is done in the second run is told of."""
+    written, words = OUTSIDE[case]
+    got = []
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            got.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Answer) as server:
+        port = str(server.server_address[1])
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        written = written.replace("URL", f"http://127.0.0.1:{port}/")
+        ran = helpers.run(tmp_path, text_of("", written, "", "BEFORE"), "--on-alarm", "skip")
+        server.shutdown()
+    alarm = ran.the_alarm()
+    assert ran.code == 0 and (alarm["rerun_by"], alarm["rerun_verified"]) == ("rewind", True), ran.told()
+    assert words.replace("PORT", port) in alarm["rerun_text"], alarm["rerun_text"]
+    assert len(got) == (9 if case == "a post" else 0)
+
+
+def test_a_closure_that_is_called_again_names_what_it_does(tmp_path):
+    got = helpers.run(tmp_path, """
+        import os, torch
+        w = torch.nn.Parameter(torch.ones(2))
+        opt = torch.optim.SGD([w], lr=0.1)
+        for i in range(5):
+            def closure():
+                opt.zero_grad()
+                os.mkdir(f"d{i}"); os.system("true")
+                loss = (w / (0.0 if i == 3 else 1.0)).sum()
+                loss.backward()
+                return loss
+            opt.step(closure)
+        """, "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert got.code == 0 and (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (3, "closure", True), got.told()
+    assert alarm["rerun_text"].endswith("done twice: ran true"), alarm["rerun_text"]
 
 
 def test_an_internal_failure_in_a_second_run_gives_the_streams_back(tmp_path):

@@ -4,7 +4,8 @@ itself, and points given to a logger that sends them elsewhere.
 Of a text file that is open for writing, the descriptor leads nowhere for as long, and to a copy where it is read too. Below it
 there is nothing that counts what was written; a compressed stream or a database would be broken by that, so those are watched,
 and named if they were written twice. A file that the second run opens for writing is another file with the same content, which it also finds when it opens
-that name again. All of it on the thread that trains alone.
+that name again (`paths.py`, as what is done to files by their names). All of it on the thread that trains alone. What is done outside of
+the process is named (`outside.py`).
 """
 
 import builtins
@@ -21,9 +22,9 @@ import weakref
 
 from .. import _native
 from ..base._places import is_library
+from .outside import Outside
+from .paths import MAX_BYTES, Paths, go_on_in
 from .quiet import HELD, is_over
-
-MAX_BYTES = 64 << 20  # of a file that is opened to be added to: its content is copied
 
 OF_CAPSULES = re.compile(r"/step-\d+[^/]*\.partial-[0-9a-f]+-\d+-\d+-\d+/[^/]+$")  # that are being written
 
@@ -112,9 +113,10 @@ class HeldFiles:
 
     def __init__(self):
         self._swapped, self._methods, self._opens = [], [], []
-        self._folder, self._others = None, {}   # path -> the other file of that name
         self._opened, self._not_held = [], {}   # (weak reference to a file opened meanwhile, path); path -> its state
         self._me = _me()
+        self._paths = Paths(lambda: _me() == self._me)
+        self._outside = Outside(lambda: _me() == self._me, self._is_written)
         self._states, self._files = {}, {}
         HELD.append(self)
         try:
@@ -143,22 +145,26 @@ class HeldFiles:
             for method in methods if owner is not None else ():
                 if method in owner.__dict__:
                     self._hold(owner, method)
+        self._paths.begin()
         self._hold_open()
+        self._outside.begin()
+
+    def _is_written(self, path):
+        """A file is opened to be written, in whatever way; those that stand for others are not looked at."""
+        path = self._paths.key(path)
+        is_told = path in self._not_held or self._paths.is_ours(path) or path.startswith(("/dev/", "/proc/"))
+        if not is_told and not os.path.isdir(path):   # which is how a file without a name is made, or a temporary one
+            self._not_held[path] = _state(path)
 
     def _copy_of(self, fd):
         """A descriptor of another file with the same content, at the same place."""
         if os.fstat(fd).st_size > MAX_BYTES:
             raise OSError("larger than what is copied")
-        here, path = os.lseek(fd, 0, os.SEEK_CUR), os.path.join(self._own_folder(), f"read-{fd}")
+        here, path = os.lseek(fd, 0, os.SEEK_CUR), os.path.join(self._paths.folder(), f"read-{fd}")
         shutil.copyfile(f"/proc/self/fd/{fd}", path)
         copy = os.open(path, fcntl.fcntl(fd, fcntl.F_GETFL) & (os.O_ACCMODE | os.O_APPEND) | os.O_CLOEXEC)
         os.lseek(copy, here, os.SEEK_SET)
         return copy
-
-    def _own_folder(self):
-        if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="finitude-")
-        return self._folder
 
     def _hold(self, owner, name):
         original, mine = owner.__dict__[name], self._me
@@ -173,35 +179,24 @@ class HeldFiles:
         original, mine = io.open, self._me
 
         def stand_in(file, mode="r", *args, **kwargs):
-            if _me() != mine or not isinstance(file, (str, bytes, os.PathLike)) or not isinstance(mode, str):
+            if _me() != mine or not isinstance(mode, str):
                 return original(file, mode, *args, **kwargs)
-            path = os.path.realpath(os.fsdecode(file))
-            if path not in self._others and any(c in mode for c in "wax+"):
-                self._make_another(path, mode)
-            opened = original(self._others.get(path, file), mode, *args, **kwargs)
-            if path in self._others:
+            path, instead = self._paths.to_open(file, mode)
+            opened = original(file if instead is None else instead, mode, *args, **kwargs)
+            if instead is not None:
                 self._opened.append((weakref.ref(opened), path))
+                self._paths.opened(opened.fileno())
             return opened
 
         for module in (builtins, io):
             self._opens.append((module, module.open))
             module.open = stand_in
 
-    def _make_another(self, path, mode):
-        exists = os.path.exists(path)
-        if exists and not os.path.isfile(path) or not exists and not os.path.isdir(os.path.dirname(path)):
-            return                              # a device, or an error that is to be what it was
-        other = os.path.join(self._own_folder(), str(len(self._others)))
-        if exists and "w" not in mode and "x" not in mode:
-            if os.path.getsize(path) > MAX_BYTES:
-                self._not_held[path] = _state(path)
-                return
-            shutil.copyfile(path, other)
-        self._others[path] = other
-
     def end(self):
-        """Names of the files that were written a second time."""
+        """Names of the files that were written a second time, and what else was done twice."""
         is_over(self)
+        self._outside.end()
+        self._paths.end()
         while self._opens:
             module, original = self._opens.pop()
             module.open = original
@@ -214,9 +209,8 @@ class HeldFiles:
                 pass  # closed meanwhile
         for reference, path in self._opened:
             _go_on_in(reference(), path)
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        twice = [_relative(path) for path, state in self._not_held.items() if _state(path) != state]
+        made = self._paths.close()
+        twice = [*map(_relative, made), *(_relative(path) for path, state in self._not_held.items() if _state(path) != state)]
         copies = {instead for _, _, _, instead, _ in self._swapped}
         for (fd, *inode), state in _states().items():
             if tuple(inode) not in copies and self._states.get((fd, *inode), state) != state:
@@ -227,12 +221,18 @@ class HeldFiles:
                 os.dup2(copy, fd, inherited)
                 _go_to(positions)
             os.close(copy)
-        return sorted(set(twice))
+        return [*sorted(set(twice)), *map(Done, self._outside.done)]
+
+
+class Done(str):
+    """What was done twice and is no file."""
 
 
 def written_twice(names):
     """The words for what `end` gave."""
-    return f"; written twice: {', '.join(names[:8])}" if names else ""
+    done = [n for n in names if isinstance(n, Done)]
+    files = [n for n in names if not isinstance(n, Done)]
+    return (f"; written twice: {', '.join(files[:8])}" if files else "") + (f"; done twice: {', '.join(done[:8])}" if done else "")
 
 
 def _is_still(fd, identity):
@@ -266,13 +266,9 @@ def _go_on_in(file, path):
             return
         if file.writable():
             file.flush()
-        number = file.fileno()
-        own = os.open(path, fcntl.fcntl(number, fcntl.F_GETFL) & ~(os.O_TRUNC | os.O_EXCL | os.O_CREAT))
-        os.lseek(own, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
-        os.dup2(own, number, os.get_inheritable(number))
-        os.close(own)
+        go_on_in(file.fileno(), path)
     except (OSError, ValueError):
-        pass  # what the script goes on to write there is lost with the other file
+        pass
 
 
 def _relative(path):

@@ -14,7 +14,7 @@ from ..capsules import capsule
 from ..errors import Reached, raised_from_ours
 from ..findings import findings
 from ..program import discover, ranks, sinks as sinks_of
-from ..program.files import HeldFiles
+from ..program.files import HeldFiles, written_twice
 from ..program.heap import Ledger
 from ..program.quiet import Quiet
 
@@ -47,10 +47,11 @@ def explain(session, optimizer, alarm, returned=None, error=None):
             if why is None:
                 run.conclude()
         finally:
-            lost = run.put_back()
+            lost, twice = run.put_back()
     if why is not None:
-        findings.passed_over(alarm, f"closure: {why}")
+        findings.passed_over(alarm, f"closure: {why}" + written_twice(twice))
         return False
+    alarm["rerun_text"] += written_twice(twice)
     if lost:
         alarm["rerun_text"] += f"; it also wrote a second time, and this could not be put back: {', '.join(lost[:8])}"
     return True
@@ -188,7 +189,7 @@ class _SecondRun:
         alarm["rerun_text"] = text + (f"; {what} came out with the same bits" if self.same else "; it failed again, with other bits")
 
     def put_back(self):
-        """Everything as before the second run. Returns the names of what could not be."""
+        """Everything as before the second run. Returns the names of what could not be, and what was written or done twice."""
         self.units.again = None
         _native.trace_stop()
         _native.trace_clear()
@@ -202,13 +203,13 @@ class _SecondRun:
         if self.scaler is not None:
             self.scaler._per_optimizer_states.clear()
             self.scaler._per_optimizer_states.update(self.stages)
-        lost = self.ledger.put_back() + self.files.end()
+        lost, twice = self.ledger.put_back(), self.files.end()
         self.quiet.end()
         compat.end_eager(self.eager)
         _native.end_again()
         if self.session.config.level == "trace":
             _native.trace_start()
-        return lost
+        return lost, twice
 
 
 def _unscaled(state):
