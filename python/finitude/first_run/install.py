@@ -11,7 +11,7 @@ from torch.utils.data import dataloader
 
 from .. import _native
 from ..base import _places, compat, family
-from ..program import guard, one_way
+from ..program import guard, one_way, rehearsal
 from . import _cold, units
 
 
@@ -39,6 +39,9 @@ _wait_for_training = None  # called in a process that this one forks, where its 
 
 
 def _after_fork():
+    if rehearsal.is_under_way():
+        _native.let_go_of_ring()
+        return
     # A forked child (a DataLoader worker, a subprocess) is not watched by its parent's recorder.
     _native.set_on(False)
     _native.trace_stop()

@@ -11,7 +11,7 @@ from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..findings import findings, kept_step, unwatched
 from ..findings.report import Report
-from ..program import discover, guard, intake, makers, ranks, ruined, scaling, sinks as sinks_of, streams
+from ..program import discover, guard, intake, makers, ranks, rehearsal, ruined, scaling, sinks as sinks_of, streams
 from ..program.counts import count_text, statistic
 from ..second_run import damage, dropped, late, recall, restart, rewind, shared, tape, together
 from ..second_run.shared import NOT_RUN, Told
@@ -387,9 +387,13 @@ class Session:
     # -- the end --------------------------------------------------------------------------------
 
     def program_raised(self, error):
+        if rehearsal.is_under_way():
+            rehearsal.end(rehearsal.ASTRAY)
         ends.program_raised(self, error)
 
     def second_run_lost(self):
+        if rehearsal.is_under_way():
+            rehearsal.end(rehearsal.ASTRAY)
         return ends.second_run_lost(self)
 
     def not_watched(self, what):
@@ -408,6 +412,8 @@ class Session:
 
     def end(self, why="the program ended"):
         """Writes the reports and the closing line. Once."""
+        if rehearsal.is_under_way():
+            rehearsal.end(rehearsal.ASTRAY)
         if self.done:
             if not self.written:      # ended by a signal while it was at it
                 self._write()

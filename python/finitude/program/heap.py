@@ -222,21 +222,35 @@ class Ledger:
                 tensor.data.copy_(copy)
 
     def counted(self):
-        """What the second run has counted up, as functions that count it down by as much from where the first run left it: the start
-        of the window, where a step counts the same each time. None is known to be right before a run from there has shown it."""
-        down = []
-        for figures, before in self._figures:
-            for key, value in before.items():
+        """What the second run has counted up: [(which, key's number, what it was at the start of the window)], and of lists that have
+        grown [(which, None, by how much)]. A step counts the same each time; none is known to be right before a run from there has
+        shown it."""
+        found = []
+        for which, (figures, before) in enumerate(self._figures):
+            for number, (key, value) in enumerate(before.items()):
                 now = figures.get(key)
                 if type(value) not in (int, float) or type(now) is not type(value):  # None and names among the figures count nothing
                     continue
                 if math.isfinite(now) and math.isfinite(value) and now != value:
-                    down.append(functools.partial(_count_down, figures, key, value, value - (now - value)))
-        for it, before in self._lists:
+                    found.append((which, number, value - (now - value)))
+        for which, (it, before) in enumerate(self._lists):
             more = list.__len__(it) - len(before)
             if 0 < more <= len(before) and all(x is y for x, y in zip(list.__iter__(it), before)):
-                down.append(functools.partial(_shorten, it, len(before), more))
-        return down
+                found.append((which, None, more))
+        return found
+
+    def down(self, counted):
+        """Functions that count it down from where the first run left it."""
+        found = []
+        for which, number, value in counted:
+            if number is None:
+                it, before = self._lists[which]
+                found.append(functools.partial(_shorten, it, len(before), value))
+            else:
+                figures, before = self._figures[which]
+                key = list(before)[number]
+                found.append(functools.partial(_count_down, figures, key, before[key], value))
+        return found
 
     def put_back(self):
         """Everything as it was. Returns the names of tensors that were written and are too large to have a copy of, and of what was read

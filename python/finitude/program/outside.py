@@ -8,9 +8,11 @@ begins, and does nothing while none is under way.
 import os
 import shlex
 import sys
+import tempfile
 
 from ..base import HOME
 from ..base._places import is_library
+from . import rehearsal
 
 MOST = 8
 LONGEST = 60          # letters of a command that are told
@@ -89,6 +91,8 @@ class Outside:
 
         def stand_in(this, *args, **kwargs):
             if self._is_mine():
+                if rehearsal.is_under_way():
+                    rehearsal.end(rehearsal.APART)
                 try:
                     _is_librarys() or self._note(_sent(this.getpeername()))
                 except OSError:
@@ -116,6 +120,8 @@ class Outside:
         try:
             if _is_librarys():
                 return
+            if rehearsal.is_under_way() and (event != "open" or _changes(*args)):
+                rehearsal.end(rehearsal.UNKNOWN)
             if event == "open":
                 path, _, flags = args
                 if isinstance(path, (str, bytes, os.PathLike)) and flags & os.O_ACCMODE != os.O_RDONLY:
@@ -133,6 +139,13 @@ class Outside:
     def _note(self, what):
         if what and what not in self.done and len(self.done) < MOST:
             self.done.append(what)
+
+
+def _changes(path, _, flags):
+    """Is a file of before opened to be written, that nothing stands for?"""
+    folder = os.path.join(tempfile.gettempdir(), "finitude-")
+    return isinstance(path, (str, bytes, os.PathLike)) and flags & os.O_ACCMODE != os.O_RDONLY and os.path.isfile(path) and \
+        not os.path.realpath(os.fsdecode(path)).startswith(os.path.realpath(folder))
 
 
 _MINE = tuple(os.path.join(HOME, "program", name) for name in ("outside.py", "paths.py", "files.py"))

@@ -12,7 +12,7 @@ from .. import _native
 from ..base import compat
 from ..capsules import capsule
 from ..findings import findings
-from ..program import discover, readers, sinks as sinks_of, streams
+from ..program import discover, readers, rehearsal, sinks as sinks_of, streams
 from ..program.files import HeldFiles, written_twice
 from ..program.heap import Ledger
 from ..program.quiet import Quiet
@@ -21,6 +21,8 @@ from .shared import Gradients
 from .weights import Weights
 
 OTHER_BITS = "loss or gradients came out with other bits"
+ASTRAY = {rehearsal.ASTRAY: ": the second run would not come back to this step", rehearsal.APART: ": the step exchanges values with another process",
+          rehearsal.OTHER: f" did not reproduce the step: {OTHER_BITS}"}
 COPIES_MB = 128       # where no --undo-mb is given, copies for the jump take no more than this,
 COPIES_SHARE = 0.01   # nor more than this of the time
 
@@ -78,6 +80,17 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down):
     grads = [(p, p.grad.clone() if vote is not None and p.grad is not None else p.grad) for p in params]
     drawn, named = streams.sums(), findings.in_names()
     weights = Weights(stepping, (session.config.capsule_max or COPIES_MB) << 20)
+    if vote is None:
+        # Of a loss that a scaler scales, and of a way that begins in the middle of the window, it is not known what it is to be.
+        losses = None if jumps or over or session.scaler is not None else [l["value"] for l in _native.window(optimizer)["losses"]]
+        told = rehearsal.Rehearsal(stepping, ledger, losses, lambda: ledger.ruined() or weights.changed()).hold(
+            sys._getframe(), session.report.seconds() / max(1, _native.counters()["steps"]))
+        if told is not None:
+            outcome, counted = told
+            if outcome in (rehearsal.ASTRAY, rehearsal.OTHER) and not down and (earlier := ledger.down(counted)):
+                return _begin(session, optimizer, alarm, sinks, tries, expected, vote, earlier)
+            if outcome in ASTRAY:
+                return False, f"{way}{ASTRAY[outcome]}"
     why = _native.rewind_begin()
     if why is not None:
         return False, f"{way}: {why}"
@@ -107,6 +120,8 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down):
         }
         for count in down:
             count()
+        if rehearsal.is_under_way():
+            return True, ""
     except BaseException:  # a failure of ours, told of elsewhere: the program goes on from where it stood
         _native.rewind_end(True)
         ledger.put_back()
@@ -174,7 +189,7 @@ def end(session, optimizer, pending):
         why = f"the step writes {', '.join(ruined[:3])} in place, and its first run had left it non-finite"
     if written := pending["weights"].changed():
         why = f"the program itself writes {', '.join(written[:3])} after a step, and the second run began with what the first had written"
-    down = pending["ledger"].counted() if why == OTHER_BITS and not pending["counts_down"] and pending["vote"] is None else ()
+    down = pending["ledger"].down(pending["ledger"].counted()) if why == OTHER_BITS and not pending["counts_down"] and pending["vote"] is None else ()
     lost = pending["ledger"].put_back()
     _put_weights_back(pending)
     pending["others"].put_back()

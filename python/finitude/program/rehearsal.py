@@ -1,0 +1,249 @@
+"""A second run in place is rehearsed in a copy of the process first, which is forked for it: up to the step, without the backward pass.
+
+A program can be put back to where the window began only as far as a snapshot knows it. What its objects carry (a list that batches
+are taken out of, a count of steps that are left, a batch whose parts were popped) is as the first run left it, and a loop that asks
+for that may end, or raise, instead of coming to the step again. There is no way back from there: the training would be over. In the
+copy it costs nothing. Nor does what a run with other data would draw from objects that nothing sets back: the losses tell. What the copy changes dies with it; it has files of its own, and ends before it would reach another process.
+"""
+
+import ctypes
+import fcntl
+import json
+import math
+import os
+import resource
+import select
+import shutil
+import signal
+import stat
+import sys
+import threading
+import time
+import warnings
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from .. import _native
+from ..base._places import is_library
+from . import discover
+from .quiet import let_go
+
+BACK, OTHER, ASTRAY, APART, UNKNOWN = "back", "other", "astray", "apart", "unknown"
+MAX_BYTES = 64 << 20     # of a file that is open for writing: the copy has one of its own
+SHORTEST, LONGEST = 10.0, 60.0    # seconds that are waited, once if in vain
+_PR_SET_PDEATHSIG = 1
+
+# What reaches another process, or waits for one, or for a thread that the copy does not have.
+REACHES = (
+    ("multiprocessing.connection", "_ConnectionBase", ("recv", "recv_bytes", "recv_bytes_into", "send", "send_bytes", "poll"), APART),
+    ("multiprocessing.synchronize", "Event", ("set", "clear", "wait"), APART),
+    ("multiprocessing.process", "BaseProcess", ("start", "terminate", "kill", "join"), APART),
+    ("multiprocessing.pool", "Pool", ("_check_running", "terminate", "close"), APART),
+    ("torch.utils.data.dataloader", "_MultiProcessingDataLoaderIter", ("__init__", "_next_data", "_reset"), UNKNOWN),
+    ("concurrent.futures.thread", "ThreadPoolExecutor", ("submit", "shutdown"), UNKNOWN),
+    ("concurrent.futures.process", "ProcessPoolExecutor", ("submit", "shutdown"), APART),
+)
+
+_tell = None             # in the copy: where what came of it is written
+_of = None               # in the copy: the Rehearsal
+_hung = False            # one did not end: no more is tried
+
+
+def is_under_way():
+    """Is this process the copy?"""
+    return _tell is not None
+
+
+def end(outcome):
+    """In the copy: that came of it. Does not return."""
+    global _tell
+    told, _tell = _tell, -1
+    if told == -1:       # met again as what is held is let go of
+        _exit(0)
+    found = {"outcome": outcome}
+    try:
+        if outcome in (ASTRAY, OTHER):
+            found["counted"] = _of.ledger.counted()
+        _of.ledger.put_back()  # memory that it shares with other processes
+        let_go()
+    finally:
+        os.write(told, json.dumps(found).encode())
+        _exit(0)
+
+
+_exit = os._exit         # the program may come to have another
+
+
+class Rehearsal:
+    """losses: what each loss of the window was, or None where that does not tell. blame() -> true where it is known why they come out
+    otherwise."""
+
+    def __init__(self, optimizers, ledger, losses, blame):
+        self.optimizers, self.ledger, self.losses, self._blame = optimizers, ledger, losses, blame
+        self._seen = []
+
+    def hold(self, frame, seconds_per_step):
+        """None in the copy. In the process itself (what came of it, what it had counted: see Ledger.down)."""
+        global _tell, _of
+        if why := _why_not(self.optimizers):
+            return why, ()
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        _tell, _of = writer, self              # known before handlers of a fork are called
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")   # of threads: what they hold is waited for no longer than told below
+                child = os.fork()
+        except OSError:
+            _tell = None
+            os.close(reader)
+            os.close(writer)
+            return UNKNOWN, ()
+        if child == 0:
+            try:
+                self._become_a_copy(reader, frame)
+            except BaseException:
+                end(UNKNOWN)
+            return None
+        _tell = _of = None
+        os.close(writer)
+        return _wait(child, reader, min(LONGEST, SHORTEST + 10 * seconds_per_step))
+
+    # -- in the copy -----------------------------------------------------------------------------
+
+    def _become_a_copy(self, reader, frame):
+        os.close(reader)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _own_files()
+        torch.set_num_threads(1)               # it has no other
+        torch.autograd._engine_run_backward = self._no_backward
+        register_optimizer_step_pre_hook(self._came_back)
+        loader = sys.modules.get("torch.utils.data.dataloader")
+        if loader is not None:                 # its workers are another process's
+            loader._MultiProcessingDataLoaderIter._shutdown_workers = lambda *_: None
+        for module, name, methods, outcome in REACHES:
+            kind = getattr(sys.modules.get(module), name, None)
+            for method in methods if kind is not None else ():
+                if hasattr(kind, method):
+                    setattr(kind, method, lambda *_, _o=outcome, **__: end(_o))
+        _end_where_it_returns(frame)
+
+    def _no_backward(self, tensors, gradients=None, retain=False, create=False, inputs=(), *_, accumulate_grad=False, **__):
+        if accumulate_grad:
+            self._seen.extend(t.detach() for t in tensors)
+        return tuple(torch.zeros_like(i) if isinstance(i, torch.Tensor) else None for i in inputs)
+
+    def _came_back(self, *_):
+        try:
+            is_other = self.losses is not None and len(self.losses) == len(self._seen) and \
+                not all(t.numel() != 1 or _is_alike(t.item(), value) for t, value in zip(self._seen, self.losses)) and not self._blame()
+        except Exception:                      # then the second run itself is to tell
+            is_other = False
+        end(OTHER if is_other else BACK)
+
+
+def _is_alike(a, b):
+    """But for what the number of threads changes."""
+    if isinstance(a, complex) or not (math.isfinite(a) and math.isfinite(b)):
+        return isinstance(a, complex) or a == b or a != a and b != b
+    return abs(a - b) <= 0.01 * max(abs(a), abs(b)) + 1e-6
+
+
+def _why_not(optimizers):
+    if _hung or torch.cuda.is_available() and torch.cuda.is_initialized():
+        return UNKNOWN
+    for optimizer in optimizers:
+        for tensor in (*discover.parameters(optimizer), *(b for _, b in discover.buffers(optimizer))):
+            if tensor.is_shared():
+                return UNKNOWN
+    me = threading.get_ident()
+    for ident, frame in sys._current_frames().items():
+        while ident != me and frame is not None:
+            if not is_library(frame.f_code.co_filename) and "site-packages" not in frame.f_code.co_filename:
+                return UNKNOWN             # a thread of the program's own, which it may wait for
+            frame = frame.f_back
+    return ""
+
+
+def _wait(child, reader, limit):
+    global _hung
+    until, text = time.monotonic() + limit, b""
+    try:
+        while (left := until - time.monotonic()) > 0 and select.select([reader], [], [], left)[0]:
+            part = os.read(reader, 1 << 16)
+            if not part:
+                break
+            text += part
+        else:
+            _hung = True
+    finally:
+        os.close(reader)
+        try:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        except OSError:                    # the program has waited for it
+            pass
+    try:
+        found = json.loads(text)
+        return found["outcome"], found.get("counted", ())
+    except ValueError:
+        return UNKNOWN, ()
+
+
+# -- files of the copy, and its end ----------------------------------------------------------------
+
+
+def _own_files():
+    """The copy's files stand where they stood, and move alone; what it writes is its own."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nowhere, number)
+    os.close(nowhere)
+    for name in os.listdir("/proc/self/fd"):
+        number = int(name)
+        if number <= 2 or not _is_ordinary(number):
+            continue
+        try:
+            how, here = fcntl.fcntl(number, fcntl.F_GETFL), os.lseek(number, 0, os.SEEK_CUR)
+            path = f"/proc/self/fd/{number}"
+            if how & os.O_ACCMODE == os.O_RDONLY or os.fstat(number).st_size > MAX_BYTES:
+                own = os.open(path, os.O_RDONLY)
+            else:
+                own = os.memfd_create("finitude")
+                with open(path, "rb") as source, open(own, "wb", closefd=False) as target:
+                    shutil.copyfileobj(source, target)
+            os.lseek(own, here, os.SEEK_SET)
+            os.dup2(own, number)
+            os.close(own)
+        except FileNotFoundError:          # it is in no folder, and memory of ours
+            continue
+
+
+def _is_ordinary(number):
+    try:
+        return stat.S_ISREG(os.fstat(number).st_mode)
+    except OSError:                        # that of the list itself
+        return False
+
+
+def _end_where_it_returns(frame):
+    """The program's outermost frame: it has ended then, or something it raised has ended it."""
+    outermost = None
+    while frame is not None:
+        if not is_library(frame.f_code.co_filename):
+            outermost = frame
+            if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__main__":
+                break
+        frame = frame.f_back
+
+    def watch(_, event, __):
+        if event == "return":
+            end(ASTRAY)
+        return watch
+
+    if outermost is not None:
+        outermost.f_trace, outermost.f_trace_lines = watch, False
+        sys.settrace(lambda *_: None)

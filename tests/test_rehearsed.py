@@ -1,0 +1,99 @@
+"""What a loop is kept going by may be such that it cannot be set back: a list that batches are taken out of, a count that runs out, a
+batch whose parts are popped. A second run in place is tried in a copy of the process first, so that none ends the training."""
+
+import pytest
+
+import helpers
+
+pytestmark = pytest.mark.slow
+
+HEAD = """
+import collections, heapq, itertools, os, threading, torch
+from torch import nn
+torch.manual_seed(0)
+BAD, LEAVES_OUT = {bad}, {leaves_out}
+model = nn.Linear(3, 1)
+opt = torch.optim.Adam(model.parameters(), lr=0.1)
+data = [torch.randn(4, 3) for _ in range(8)]
+def train(x, i):
+    opt.zero_grad()
+    loss = (model(x) / (0.0 if i == BAD else 1.0)).pow(2).mean()
+    loss.backward()
+    if not (LEAVES_OUT and i == BAD): opt.step()
+    print(i)
+class Trainer:
+    def __init__(self, **held): self.__dict__.update(held)
+    def more(self): return self.step < 8
+LOOP
+print("weights", [float(p.sum()) for p in model.parameters()])
+"""
+BIRTH = "loss = (model(x) / (0.0 if i == BAD else 1.0)).pow(2).mean()"
+
+# name: (code of the program, the ways that serve)
+LOOPS = {
+    "a list that is popped": ("todo = list(enumerate(data))[::-1]\nwhile todo:\n    i, x = todo.pop()\n    train(x, i)", "restart"),
+    "a deque": ("todo = collections.deque(enumerate(data))\ntry:\n    while True:\n        i, x = todo.popleft()\n        train(x, i)\n"
+                "except IndexError:\n    print('end')", "restart"),
+    "a heap": ("todo = [(i, i) for i in range(8)]\nwhile todo:\n    i = heapq.heappop(todo)[0]\n    train(data[i], i)", "restart"),
+    "a set": ("todo = set(range(8))\nwhile todo:\n    i = min(todo)\n    todo.remove(i)\n    train(data[i], i)", "restart"),
+    "an attribute that is bound anew": ("t = Trainer(todo=list(range(8)))\nwhile t.todo:\n    i, t.todo = t.todo[0], t.todo[1:]\n"
+                                        "    train(data[i], i)", "restart"),
+    "global_step": ("t = Trainer(step=0)\nwhile True:\n    train(data[t.step], t.step)\n    t.step += 1\n    if t.step >= 8: break", "rewind"),
+    "what is left": ("t = Trainer(left=8)\nwhile t.left > 0:\n    train(data[8 - t.left], 8 - t.left)\n    t.left -= 1", "rewind"),
+    "counted before": ("t = Trainer(step=0)\nwhile t.more():\n    i = t.step\n    t.step += 1\n    train(data[i], i)", "rewind restart"),
+    "a dict": ("state = {{'step': 0, 'done': False}}\nwhile not state['done']:\n    train(data[state['step']], state['step'])\n"
+               "    state['step'] += 1\n    state['done'] = state['step'] == 8", "rewind"),
+    "an event": ("done, n = threading.Event(), 0\nwhile not done.is_set():\n    train(data[n], n)\n    n += 1\n    n == 8 and done.set()", "restart"),
+    "an endless count": ("t = Trainer(count=itertools.count())\nwhile (i := next(t.count)) < 8: train(data[i], i)", "restart"),
+    "parts of a batch that are popped": ("for b in [{{'i': i, 'x': x}} for i, x in enumerate(data)]: train(b.pop('x'), b.pop('i'))", "restart"),
+    "a check of the order": ("t = Trainer(last=-1)\nfor i, x in enumerate(data):\n    assert t.last == i - 1\n    t.last = i\n    train(x, i)", "restart"),
+    "a descriptor that is read": ("open('in.bin', 'wb').write(bytes(range(8)))\nfd = os.open('in.bin', os.O_RDONLY)\n"
+                                  "while (got := os.read(fd, 1)): train(data[got[0]], got[0])", "restart"),
+    "a thread that is asked": ("from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(1)\n"
+                               "for i, x in enumerate(data): train(pool.submit(lambda: x * 1.0).result(), i)", "rewind"),
+}
+
+
+def program(loop, bad, leaves_out=False):
+    return HEAD.replace("LOOP", loop).format(bad=bad, leaves_out=leaves_out)
+
+
+@pytest.mark.parametrize("bad", [4, 7])
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_training_goes_on_as_if_the_step_had_been_left_out(tmp_path, name, bad):
+    loop, ways = LOOPS[name]
+    got = helpers.run(tmp_path, program(loop, bad), "--on-alarm", "skip")
+    helpers.write_script(tmp_path, program(loop, bad, True), "plain.py")
+    without = helpers.plain_forked(tmp_path, "plain.py")
+    assert without.code == 0, without.told()
+    alarm = got.the_alarm()
+    assert (got.code, got.out) == (0, without.out), got.told()
+    assert (alarm["step"], alarm["rerun"], alarm["rerun_verified"]) == (bad, "persistent", True), got.told()
+    assert alarm["rerun_by"] in ways and alarm["births"][0]["source"] == BIRTH, got.told()
+
+
+def test_the_copy_reaches_no_other_process(tmp_path):
+    """A pipe of a library's, which the frames of the program do not reach: what the copy asked for, the program would wait for."""
+    got = helpers.run(tmp_path, program(
+        "import multiprocessing, types\nours, its = multiprocessing.Pipe()\n"
+        "def answer(its):\n    while (i := its.recv()) is not None: its.send(i * 2)\n"
+        "process = multiprocessing.get_context('fork').Process(target=answer, args=(its,)); process.start()\n"
+        "torch.twice = lambda i, ours=ours: (ours.send(i), ours.recv())[1]\ndel ours, its\n"
+        "for i, x in enumerate(data): assert torch.twice(i) == 2 * i; train(x, i)\n"
+        "torch.twice.__defaults__[0].send(None); process.join()", 4), "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert got.code == 0 and got.out.split()[:8] == list("01234567") and alarm["births"][0]["source"] == BIRTH, got.told()
+    assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("restart", True), got.told()
+    assert "the step exchanges values with another process" in alarm["rerun_text"], alarm["rerun_text"]
+
+
+def test_workers_of_a_loader_outlive_the_copy(tmp_path):
+    """The copy drops the loop's iterator as it goes astray, which ends workers in the process that they belong to."""
+    loop = ("class Set(torch.utils.data.Dataset):\n    def __len__(self): return 8\n    def __getitem__(self, i): return {{'x': data[i], 'i': i}}\n"
+            "for b in torch.utils.data.DataLoader(Set(), num_workers=2, collate_fn=lambda b: b[0]): train(b.pop('x'), b.pop('i'))")
+    got = helpers.run(tmp_path, program(loop, 4), "--on-alarm", "skip")
+    helpers.write_script(tmp_path, program(loop, 4, True), "plain.py")
+    alarm = got.the_alarm()
+    assert (got.code, got.out) == (0, helpers.plain_forked(tmp_path, "plain.py").out), got.told()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "restart", True), got.told()
+    assert "the second run would not come back to this step" in alarm["rerun_text"], alarm["rerun_text"]
