@@ -258,6 +258,7 @@ def test_a_process_killed_while_it_trains_is_told_of(tmp_path):
     assert files == ["steps.ring"]
     (text,) = got.watched["not_watched"]
     assert "ended before it could write a report" in text and got.watched["steps"] == 12, got.told()
+    assert "the last 12 of its 12 steps are in steps.ring, all with finite losses" in text
     told = command(tmp_path, "report", str(next(tmp_path.glob("finitude-runs/*/pid-*"))), cold=True)
     assert "12 steps were recorded" in told.out
 

@@ -259,3 +259,31 @@ def test_a_stream_of_the_scripts_own_gets_the_words_of_a_step_once(tmp_path, str
     got = run(tmp_path, text, "--on-alarm", "skip")
     assert (got.code, got.out) == (0, "True\nended True\n"), got.told()
     assert got.the_alarm()["rerun_by"] == "rewind"
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_step_after_an_applied_one_is_bad_for_the_weights_it_began_with(tmp_path, in_place):
+    """Also where it takes a second process to run it again, which meets other bad values first."""
+    loop = "for i in range(6):\n    x = todo[i]" if in_place else "i = -1\nwhile todo:\n    i, x = i + 1, todo.pop(0)"
+    got = run(tmp_path, HEAD_OF_WARN.replace("LOOP", loop), "--on-alarm", "warn")
+    first, then = got.alarms[:2]
+    assert (first["step"], first["cause"]["class"], then["step"]) == (3, "domain-edge", 4), got.told()
+    assert then["rerun_by"] == ("rewind" if in_place else "restart") and then["weights"] == "damaged", got.told()
+    assert then["births"][0]["phase"] == "state" and then["cause"]["class"] == "corrupted-state", got.told()
+    assert "weight h" in then["cause"]["text"] and "before the step began" in then["cause"]["text"], then["cause"]["text"]
+
+
+HEAD_OF_WARN = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Linear(3, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+todo = [torch.randn(4, 3) for _ in range(6)]
+LOOP
+    opt.zero_grad()
+    loss = model(x).pow(2).mean()
+    if i == 3: loss = loss + (model.weight - model.weight.detach()).sqrt().sum()
+    loss.backward()
+    opt.step()
+"""

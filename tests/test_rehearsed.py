@@ -43,7 +43,7 @@ LOOPS = {
     "counted before": ("t = Trainer(step=0)\nwhile t.more():\n    i = t.step\n    t.step += 1\n    train(data[i], i)", "rewind restart"),
     "a dict": ("state = {{'step': 0, 'done': False}}\nwhile not state['done']:\n    train(data[state['step']], state['step'])\n"
                "    state['step'] += 1\n    state['done'] = state['step'] == 8", "rewind"),
-    "an event": ("done, n = threading.Event(), 0\nwhile not done.is_set():\n    train(data[n], n)\n    n += 1\n    n == 8 and done.set()", "restart"),
+    "an event": ("done, n = threading.Event(), 0\nwhile not done.is_set():\n    train(data[n], n)\n    n += 1\n    n == 8 and done.set()", "rewind restart"),
     "an endless count": ("t = Trainer(count=itertools.count())\nwhile (i := next(t.count)) < 8: train(data[i], i)", "restart"),
     "parts of a batch that are popped": ("for b in [{{'i': i, 'x': x}} for i, x in enumerate(data)]: train(b.pop('x'), b.pop('i'))", "restart"),
     "a check of the order": ("t = Trainer(last=-1)\nfor i, x in enumerate(data):\n    assert t.last == i - 1\n    t.last = i\n    train(x, i)", "restart"),

@@ -1,5 +1,6 @@
 """One report of all processes of a run: each that trained left its own below the directory of the run. Torch-free."""
 
+import math
 import os
 import re
 import struct
@@ -41,19 +42,29 @@ def _read(path):
 
 
 def _steps_in_ring(path):
-    """How many steps the ring of a process holds or held (docs/format/ring.md)."""
+    """(how many steps a process took, how many of them its ring holds, how many of those have a loss that is not finite or are an
+    alarm): docs/format/ring.md."""
     try:
         with open(path, "rb") as f:
-            header = struct.unpack("<8s4I5Q", f.read(64))
+            header, data = struct.unpack("<8s4I5Q", f.read(64)), f.seek(4096) and f.read(MAX_BYTES)
     except (OSError, struct.error):
-        return 0
+        return 0, 0, 0
     magic, version, count = header[0], header[1], header[9]
-    return count if magic == b"FitRing\n" and version == 1 else 0
+    if magic != b"FitRing\n" or version != 1:
+        return 0, 0, 0
+    slots = [data[at:at + 64] for at in range(0, len(data) - 63, 64)]
+    held = [struct.unpack("<QQIId", s[:32]) for s in slots if s[:8] != bytes(8)]
+    return count, len(held), sum(1 for _, _, _, flags, loss in held if flags & ALARM or not math.isfinite(loss))
 
 
-def _of_killed(steps):
+ALARM = 8  # of a slot's flags
+
+
+def _of_killed(steps, held, bad):
     """The report that a process might have left which was killed after so many steps."""
-    text = f"ended before it could write a report; its last steps are in steps.ring ({steps} in all), other counts are lost"
+    losses = f"{bad} of them with a loss that is not finite or an alarm" if bad else "all with finite losses"
+    text = f"ended before it could write a report, as a worker does that a pool kills at its end; the last {held} of its {steps} steps are " \
+        f"in steps.ring, {losses}; other counts are lost"
     watched = {**dict.fromkeys(COUNTS, 0), "optimizers": 1, "steps": steps, "not_watched": [text]}
     return {"outcome": "clean", "reason": "", "watched": watched, "alarms": [], "advisories": []}
 
@@ -116,9 +127,9 @@ def members(directory):
             document = None
         document = document and _settled(document)
         unwatched = _read(os.path.join(path, "unwatched.json")) or {}
-        steps = 0 if document else _steps_in_ring(os.path.join(path, "steps.ring"))
-        if steps and not unwatched:
-            document = _of_killed(steps)
+        ring = (0, 0, 0) if document else _steps_in_ring(os.path.join(path, "steps.ring"))
+        if ring[0] and not unwatched:
+            document = _of_killed(*ring)
         missing = str(unwatched.get("reason", "ended before it could write a report"))
         found.append(Member(path, document, "" if document else missing))
     return sorted(found, key=lambda m: (m.rank is None, m.rank or 0, m.name))

@@ -7,7 +7,7 @@ import traceback
 
 from .. import _native
 from ..errors import NonFiniteError, Reached
-from ..program import discover, quiet
+from ..program import discover, quiet, rehearsal
 
 session = None
 _standing = discover.Standing()
@@ -45,6 +45,7 @@ def _guard(name):
             return None
         try:
             if name == "on_window":
+                rehearsal.came_back()
                 session.deciding = None
             with _standing:
                 return getattr(session, name)(*args)

@@ -319,6 +319,7 @@ class Session:
         """lost: the program is not at that step any more."""
         ordinal = alarm.get("optimizer_ordinal", 0)
         self.deciding = None if written else alarm
+        damage.applied_before(self, optimizer, alarm)
         if self.saved:
             alarm["saved"] = dict(self.saved)
         recorded, self.recorded = self.recorded and capsule.wanted(self), False

@@ -55,6 +55,12 @@ def is_under_way():
     return _tell is not None
 
 
+def came_back(*_):
+    """An optimizer steps. In the copy that is what it was to come to."""
+    if _tell is not None:
+        end(_of.compared())
+
+
 def end(outcome):
     """In the copy: that came of it. Does not return."""
     global _tell
@@ -120,7 +126,7 @@ class Rehearsal:
         _own_files()
         torch.set_num_threads(1)               # it has no other
         torch.autograd._engine_run_backward = self._no_backward
-        register_optimizer_step_pre_hook(self._came_back)
+        register_optimizer_step_pre_hook(came_back)   # of one that is not watched
         loader = sys.modules.get("torch.utils.data.dataloader")
         if loader is not None:                 # its workers are another process's
             loader._MultiProcessingDataLoaderIter._shutdown_workers = lambda *_: None
@@ -134,15 +140,18 @@ class Rehearsal:
     def _no_backward(self, tensors, gradients=None, retain=False, create=False, inputs=(), *_, accumulate_grad=False, **__):
         if accumulate_grad:
             self._seen.extend(t.detach() for t in tensors)
+            for leaf in inputs or discover.leaves_of(tensors):     # which the program may read
+                if leaf.grad is None:
+                    leaf.grad = torch.zeros_like(leaf)
         return tuple(torch.zeros_like(i) if isinstance(i, torch.Tensor) else None for i in inputs)
 
-    def _came_back(self, *_):
+    def compared(self):
         try:
             is_other = self.losses is not None and len(self.losses) == len(self._seen) and \
                 not all(t.numel() != 1 or _is_alike(t.item(), value) for t, value in zip(self._seen, self.losses)) and not self._blame()
         except Exception:                      # then the second run itself is to tell
             is_other = False
-        end(OTHER if is_other else BACK)
+        return OTHER if is_other else BACK
 
 
 def _is_alike(a, b):

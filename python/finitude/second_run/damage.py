@@ -7,7 +7,7 @@ import torch
 from .. import _native
 from ..findings import findings
 from ..program import discover, ranks, ruined, sinks as sinks_of
-from ..program.counts import count_text
+from ..program.counts import count_text, statistic
 from . import restart
 
 
@@ -38,6 +38,20 @@ def just_written(session, optimizer):
         session.damaged.add(window["ordinal"])
     session.act(optimizer, alarm, found, where="written", undone=undone)
     return None
+
+
+def applied_before(session, optimizer, alarm):
+    """A step that began with weights which an applied one had ruined is bad for that, whatever a second run of it has met first."""
+    if alarm.get("optimizer_ordinal") not in session.damaged or alarm["sink"]["kind"] not in ("loss", "gradient"):
+        return
+    if alarm["rerun"] == "not-run" or alarm["births"] and alarm["births"][0]["phase"] == "state":
+        return
+    if found := ruined.sinks(session, optimizer):
+        _, name, tensor = found[0]
+        alarm["births"] = [{**findings.birth("state"), "name": name, "outputs": [statistic(name, tensor)]}]
+        alarm["cause"] = {"class": "corrupted-state", "confidence": "likely", "experiments": [],
+                          "text": f"{name} held {count_text(tensor)} before the step began, of an earlier step that was applied"}
+        alarm["fix"], alarm["path"] = None, []
 
 
 def look_for_swallowed(session, optimizer, window):

@@ -48,10 +48,11 @@ def try_trace(session, optimizer, alarm, sinks):
     return explained and not compat.compiled_code_ran()
 
 
-def begin(session, optimizer, alarm, sinks, tries=0, expected=None, vote=None, down=()):
+def begin(session, optimizer, alarm, sinks, tries=0, expected=None, vote=None, down=(), losses=None):
     """Puts the window's start back. True: returning from the vetoed call runs it again. tries: so many ways went wrong.
-    vote: of several ranks, which go back together or not at all. down: counts objects of the program down (Ledger.counted)."""
-    done, why = _begin(session, optimizer, alarm, sinks, tries, expected, vote, down)
+    vote: of several ranks, which go back together or not at all. down: counts objects of the program down (Ledger.down).
+    losses: of the first run, where the window has others by now."""
+    done, why = _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses)
     if why:
         if vote is not None and not done:
             why = vote.cast(why)
@@ -59,7 +60,7 @@ def begin(session, optimizer, alarm, sinks, tries=0, expected=None, vote=None, d
     return not why
 
 
-def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down):
+def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses):
     """(have the ranks voted, why the window does not run again or "")."""
     why, jumps, over, left_out = _native.rewind_way(optimizer, tries)
     way = "jump" if jumps else "rewind"
@@ -82,13 +83,13 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down):
     weights = Weights(stepping, (session.config.capsule_max or COPIES_MB) << 20)
     if vote is None:
         # Of a loss that a scaler scales, and of a way that begins in the middle of the window, it is not known what it is to be.
-        losses = None if jumps or over or session.scaler is not None else [l["value"] for l in _native.window(optimizer)["losses"]]
-        told = rehearsal.Rehearsal(stepping, ledger, losses, lambda: ledger.ruined() or weights.changed()).hold(
+        losses = losses or [l["value"] for l in _native.window(optimizer)["losses"]]
+        told = rehearsal.Rehearsal(stepping, ledger, None if jumps or over or session.scaler is not None else losses, lambda: ledger.ruined() or weights.changed()).hold(
             sys._getframe(), session.report.seconds() / max(1, _native.counters()["steps"]))
         if told is not None:
             outcome, counted = told
             if outcome in (rehearsal.ASTRAY, rehearsal.OTHER) and not down and (earlier := ledger.down(counted)):
-                return _begin(session, optimizer, alarm, sinks, tries, expected, vote, earlier)
+                return _begin(session, optimizer, alarm, sinks, tries, expected, vote, earlier, losses)
             if outcome in ASTRAY:
                 return False, f"{way}{ASTRAY[outcome]}"
     why = _native.rewind_begin()
@@ -116,12 +117,12 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down):
             "alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "ledger": ledger, "grads": grads,
             "weights": weights, "others": others, "left_out": left_out, "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
             "files": HeldFiles(), "twice": [], "quiet": Quiet(), "drawn": drawn, "named": named, "eager": compat.run_eagerly(), "vote": vote,
-            "counts_down": bool(down),
+            "counts_down": bool(down), "losses": losses,
         }
         for count in down:
             count()
         if rehearsal.is_under_way():
-            return True, ""
+            return True, ""          # nothing is recorded
     except BaseException:  # a failure of ours, told of elsewhere: the program goes on from where it stood
         _native.rewind_end(True)
         ledger.put_back()
@@ -203,11 +204,11 @@ def end(session, optimizer, pending):
         as_before = _as_before_second_run(optimizer, pending)
         _native.trace_clear()
         _native.tape_clear()
-        if as_before and down and begin(session, optimizer, alarm, pending["sinks"], pending["tries"], pending["expected"], down=down):
+        if as_before and down and begin(session, optimizer, alarm, pending["sinks"], pending["tries"], pending["expected"], down=down, losses=pending["losses"]):
             session.pending["twice"] = twice
             return "again"
         if as_before and pending["tries"] == 0 and pending["way"] == "jump" and pending["vote"] is None and \
-                begin(session, optimizer, alarm, pending["sinks"], 1, pending["expected"]):
+                begin(session, optimizer, alarm, pending["sinks"], 1, pending["expected"], losses=pending["losses"]):
             session.pending["twice"] = twice
             return "again"
         alarm["rerun_text"] += written_twice(twice) + _not_put_back(lost)
