@@ -19,14 +19,14 @@ for match in re.finditer("[0-9]", "012345"):
     opt.zero_grad(); loss.backward(); opt.step()
 """
 
-# The second run in place ends the process: written with os.write, the file tells it apart.
+# The second run in place ends the process: what lies in a pipe tells it apart, and the process its rehearsal.
 IN_PLACE = """
-import os, signal, sys, time
-runs = os.open("runs", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+import fcntl, os, signal, sys, termios, time
+me, (there, here) = os.getpid(), os.pipe()
 for i, x in enumerate(batches):
-    if i == 3:
-        os.write(runs, b"x")
-        if os.fstat(runs).st_size == 2: {ends}; time.sleep(5)
+    if i == 3 and os.getpid() == me:
+        os.write(here, b"x")
+        if fcntl.ioctl(there, termios.FIONREAD, bytes(4))[0] == 2: {ends}; time.sleep(5)
     loss = loss_of(x) * (NAN if i == 3 else 1)
     opt.zero_grad(); loss.backward(); opt.step()
 """

@@ -58,16 +58,16 @@ def is_under_way():
 def came_back(*_):
     """An optimizer steps. In the copy that is what it was to come to."""
     if _tell is not None:
-        end(_of.compared())
+        end(*_of.compared())
 
 
-def end(outcome):
+def end(outcome, why=""):
     """In the copy: that came of it. Does not return."""
     global _tell
     told, _tell = _tell, -1
     if told == -1:       # met again as what is held is let go of
         _exit(0)
-    found = {"outcome": outcome}
+    found = {"outcome": outcome, "why": why}
     try:
         if outcome in (ASTRAY, OTHER):
             found["counted"] = _of.ledger.counted()
@@ -83,17 +83,18 @@ _exit = os._exit         # the program may come to have another
 
 class Rehearsal:
     """losses: what each loss of the window was, or None where that does not tell. blame() -> true where it is known why they come out
-    otherwise."""
+    otherwise. drawn() -> why the data is other than in the first run, or ""; named() -> names that have other values."""
 
-    def __init__(self, optimizers, ledger, losses, blame):
-        self.optimizers, self.ledger, self.losses, self._blame = optimizers, ledger, losses, blame
-        self._seen = []
+    def __init__(self, optimizers, ledger, losses, blame, drawn, named):
+        self.optimizers, self.ledger, self.losses = optimizers, ledger, losses
+        self._blame, self._drawn, self._named = blame, drawn, named
+        self._seen, self._before = [], []      # losses; what stood in names before any gradient did
 
     def hold(self, frame, seconds_per_step):
-        """None in the copy. In the process itself (what came of it, what it had counted: see Ledger.down)."""
+        """None in the copy. In the process itself (what came of it, what it had counted: see Ledger.down, why)."""
         global _tell, _of
         if why := _why_not(self.optimizers):
-            return why, ()
+            return why, (), ""
         reader, writer = os.pipe2(os.O_CLOEXEC)
         _tell, _of = writer, self              # known before handlers of a fork are called
         try:
@@ -104,7 +105,7 @@ class Rehearsal:
             _tell = None
             os.close(reader)
             os.close(writer)
-            return UNKNOWN, ()
+            return UNKNOWN, (), ""
         if child == 0:
             try:
                 self._become_a_copy(reader, frame)
@@ -138,6 +139,8 @@ class Rehearsal:
         _end_where_it_returns(frame)
 
     def _no_backward(self, tensors, gradients=None, retain=False, create=False, inputs=(), *_, accumulate_grad=False, **__):
+        if not self._before:
+            self._before = [v for v in _in_names().values() if isinstance(v, torch.Tensor)]
         if accumulate_grad:
             self._seen.extend(t.detach() for t in tensors)
             for leaf in inputs or discover.leaves_of(tensors):     # which the program may read
@@ -146,12 +149,29 @@ class Rehearsal:
         return tuple(torch.zeros_like(i) if isinstance(i, torch.Tensor) else None for i in inputs)
 
     def compared(self):
+        """(what came of it, why). Of several losses the later ones may be made of gradients, which there are none of here; so may be
+        what has come to have a name since."""
         try:
-            is_other = self.losses is not None and len(self.losses) == len(self._seen) and \
-                not all(t.numel() != 1 or _is_alike(t.item(), value) for t, value in zip(self._seen, self.losses)) and not self._blame()
-        except Exception:                      # then the second run itself is to tell
-            is_other = False
-        return OTHER if is_other else BACK
+            if self._blame():
+                return BACK, ""                # the second run itself is to tell
+            if self.losses and len(self.losses) == len(self._seen) and self._seen[0].numel() == 1 and \
+                    not _is_alike(self._seen[0].item(), self.losses[0]):
+                return OTHER, ""
+            if why := self._drawn():
+                return OTHER, why
+            now, before = _in_names(), {id(v) for v in self._before}
+            names = [n for n in self._named() if id(now.get(n)) in before]
+            return (OTHER, f"{', '.join(names[:3])} came out with other values") if names else (BACK, "")
+        except Exception:
+            return BACK, ""
+
+
+def _in_names():
+    """{name: value} of the user's frames, the inner ones first."""
+    found = {}
+    for frame in discover.user_frames():
+        found = {**discover.names_of(frame), **found}
+    return found
 
 
 def _is_alike(a, b):
@@ -162,7 +182,8 @@ def _is_alike(a, b):
 
 
 def _why_not(optimizers):
-    if _hung or torch.cuda.is_available() and torch.cuda.is_initialized():
+    # A kernel's copy would speak to the notebook as well; a GPU is of one process.
+    if _hung or "ipykernel" in sys.modules or torch.cuda.is_available() and torch.cuda.is_initialized():
         return UNKNOWN
     for optimizer in optimizers:
         for tensor in (*discover.parameters(optimizer), *(b for _, b in discover.buffers(optimizer))):
@@ -197,9 +218,9 @@ def _wait(child, reader, limit):
             pass
     try:
         found = json.loads(text)
-        return found["outcome"], found.get("counted", ())
+        return found["outcome"], found.get("counted", ()), found["why"]
     except ValueError:
-        return UNKNOWN, ()
+        return UNKNOWN, (), ""
 
 
 # -- files of the copy, and its end ----------------------------------------------------------------

@@ -142,8 +142,8 @@ def run(start, command, environment, directory, alarm, resumed="", ours=(), stay
         return None, INTERRUPTED, ""
     finally:
         teller.end()
-        if process is not None and process.poll() is None:
-            _kill(process)
+        if process is not None:
+            _kill(process)     # it ends without a word to the processes that the program has started in it
         shutil.rmtree(scratch, ignore_errors=True)
 
 

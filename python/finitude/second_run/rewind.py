@@ -20,9 +20,10 @@ from . import restart
 from .shared import Gradients
 from .weights import Weights
 
+OTHER_NUMBERS = "other random numbers were drawn"
 OTHER_BITS = "loss or gradients came out with other bits"
 ASTRAY = {rehearsal.ASTRAY: ": the second run would not come back to this step", rehearsal.APART: ": the step exchanges values with another process",
-          rehearsal.OTHER: f" did not reproduce the step: {OTHER_BITS}"}
+          rehearsal.OTHER: " did not reproduce the step: "}
 COPIES_MB = 128       # where no --undo-mb is given, copies for the jump take no more than this,
 COPIES_SHARE = 0.01   # nor more than this of the time
 
@@ -84,14 +85,18 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
     if vote is None:
         # Of a loss that a scaler scales, and of a way that begins in the middle of the window, it is not known what it is to be.
         losses = losses or [l["value"] for l in _native.window(optimizer)["losses"]]
-        told = rehearsal.Rehearsal(stepping, ledger, None if jumps or over or session.scaler is not None else losses, lambda: ledger.ruined() or weights.changed()).hold(
-            sys._getframe(), session.report.seconds() / max(1, _native.counters()["steps"]))
+        tells = not jumps and not over and session.scaler is None
+        told = rehearsal.Rehearsal(
+            stepping, ledger, losses if tells else None, lambda: ledger.ruined() or weights.changed(),
+            lambda: OTHER_NUMBERS if tells and restart.is_possible(session) and drawn != streams.sums() else "",
+            lambda: findings.other_values(named) if tells and restart.is_possible(session) else (),
+        ).hold(sys._getframe(), session.report.seconds() / max(1, _native.counters()["steps"]))
         if told is not None:
-            outcome, counted = told
-            if outcome in (rehearsal.ASTRAY, rehearsal.OTHER) and not down and (earlier := ledger.down(counted)):
+            outcome, counted, other = told
+            if outcome in (rehearsal.ASTRAY, rehearsal.OTHER) and not down and not other and (earlier := ledger.down(counted)):
                 return _begin(session, optimizer, alarm, sinks, tries, expected, vote, earlier, losses)
             if outcome in ASTRAY:
-                return False, f"{way}{ASTRAY[outcome]}"
+                return False, f"{way}{ASTRAY[outcome]}{other or OTHER_BITS * (outcome == rehearsal.OTHER)}"
     why = _native.rewind_begin()
     if why is not None:
         return False, f"{way}: {why}"
@@ -158,7 +163,7 @@ def _is_same(found, expected, later):
 def _other_data(pending):
     """Where all values are NaN the bits prove little: a run on other data has drawn other numbers, or has other values in its names."""
     if pending["drawn"] != streams.sums():
-        return "other random numbers were drawn"
+        return OTHER_NUMBERS
     other = findings.other_values(pending["named"])
     return f"{', '.join(other[:3])} came out with other values" if other else ""
 
