@@ -213,16 +213,29 @@ second.step(); first.step()
     assert all(a["births"][0]["source"] == "if i == 2: one = one * NAN" for a in got.alarms) and not got.advisories()
 
 
-def test_a_second_run_that_comes_to_a_step_the_first_did_not_take_is_told_of(tmp_path):
-    """What it reads from outside has changed meanwhile, so it goes another way; the program goes on from there."""
-    got = joint(tmp_path, """
+ANOTHER_WAY = """
 import os
 if i == 3: one = one / (one - one)
 one.backward()
 if i == 0 or os.path.isdir("been here"): two.backward(); second.step(); late.append(i)
 if i == 3: os.makedirs("been here", exist_ok=True)
 first.step(); seen.append(i)
-""", "--on-alarm", "skip")
+"""
+
+
+def test_a_second_run_that_would_come_to_a_step_the_first_did_not_take_is_none_in_place(tmp_path):
+    """What it reads from outside has changed meanwhile, so it goes another way: in a copy of the process, which is not gone on from."""
+    got = joint(tmp_path, ANOTHER_WAY, "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert (got.code, got.out) == (0, f"ended True True {ALL} [0, 4, 5] [5, 6] True\n"), got.told()
+    assert (alarm["step"], alarm["optimizer"], alarm["rerun_by"], alarm["rerun_verified"]) == (3, "SGD", "restart", True), got.told()
+    assert "the second run would not come back to this step" in alarm["rerun_text"], alarm["rerun_text"]
+
+
+def test_a_second_run_that_comes_to_a_step_the_first_did_not_take_is_told_of(tmp_path):
+    """The same where no copy can tell, as a thread of the program's own would be missing in it. The program goes on from there."""
+    thread = "\nimport threading\nif i == 0: threading.Thread(target=lambda: threading.Event().wait(), daemon=True).start()"
+    got = joint(tmp_path, thread + ANOTHER_WAY, "--on-alarm", "skip")
     assert (got.code, got.out) == (0, f"ended True True {ALL} [0, 3, 4, 5] [5, 6] True\n"), got.told()
     own, again = got.alarms
     assert (own["step"], own["optimizer"], own["rerun_by"]) == (3, "SGD", "restart"), got.told()

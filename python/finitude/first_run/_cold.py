@@ -45,7 +45,7 @@ def _guard(name):
             return None
         try:
             if name == "on_window":
-                rehearsal.came_back()
+                rehearsal.came_back(*args)
                 session.deciding = None
             with _standing:
                 return getattr(session, name)(*args)

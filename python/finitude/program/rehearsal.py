@@ -55,10 +55,10 @@ def is_under_way():
     return _tell is not None
 
 
-def came_back(*_):
-    """An optimizer steps. In the copy that is what it was to come to."""
+def came_back(optimizer, *_):
+    """An optimizer steps. In the copy that is what it was to come to, or it has gone another way."""
     if _tell is not None:
-        end(*_of.compared())
+        end(*(_of.compared() if any(optimizer is o for o in _of.expected) else (ASTRAY,)))
 
 
 def end(outcome, why=""):
@@ -82,11 +82,11 @@ _exit = os._exit         # the program may come to have another
 
 
 class Rehearsal:
-    """losses: what each loss of the window was, or None where that does not tell. blame() -> true where it is known why they come out
+    """expected: the optimizers that may step next. losses: what each loss of the window was, or None where that does not tell. blame() -> true where it is known why they come out
     otherwise. drawn() -> why the data is other than in the first run, or ""; named() -> names that have other values."""
 
-    def __init__(self, optimizers, ledger, losses, blame, drawn, named):
-        self.optimizers, self.ledger, self.losses = optimizers, ledger, losses
+    def __init__(self, expected, optimizers, ledger, losses, blame, drawn, named):
+        self.expected, self.optimizers, self.ledger, self.losses = expected, optimizers, ledger, losses
         self._blame, self._drawn, self._named = blame, drawn, named
         self._seen, self._before = [], []      # losses; what stood in names before any gradient did
 

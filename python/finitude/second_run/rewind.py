@@ -87,7 +87,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
         losses = losses or [l["value"] for l in _native.window(optimizer)["losses"]]
         tells = not jumps and not over and session.scaler is None
         told = rehearsal.Rehearsal(
-            stepping, ledger, losses if tells else None, lambda: ledger.ruined() or weights.changed(),
+            [*stepping, *left_out], stepping, ledger, losses if tells else None, lambda: ledger.ruined() or weights.changed(),
             lambda: OTHER_NUMBERS if tells and restart.is_possible(session) and drawn != streams.sums() else "",
             lambda: findings.other_values(named) if tells and restart.is_possible(session) else (),
         ).hold(sys._getframe(), session.report.seconds() / max(1, _native.counters()["steps"]))
