@@ -1,6 +1,7 @@
 """A second process: from a checkpoint where the user tells how, ended by Ctrl-C alone, and said before how long it takes."""
 
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -87,3 +88,26 @@ def test_ctrl_c_ends_the_second_process_alone_and_the_alarm_is_reported(tmp_path
     alarm = json.loads((tmp_path / "report.json").read_text())["alarms"][0]
     assert (alarm["step"], alarm["rerun"], alarm["rerun_by"]) == (7, "not-run", "none")
     assert "ended by Ctrl-C" in alarm["rerun_text"]
+
+
+def test_what_a_second_process_has_started_ends_with_it(tmp_path):
+    """It ends without a word, as its program would not; what it has started would wait for it for good."""
+    got = helpers.run(tmp_path, """
+        import subprocess, torch
+        helper = subprocess.Popen(["sleep", "47.11"])
+        w = torch.nn.Parameter(torch.zeros(2))
+        opt = torch.optim.SGD([w], lr=0.1)
+        (w / w).sum().backward()
+        opt.step()
+        helper.kill()
+        """, "--on-alarm", "skip")
+    assert (got.code, got.the_alarm()["rerun_by"]) == (0, "restart"), got.told()
+    left = [p for p in pathlib.Path("/proc").glob("[0-9]*/cmdline") if _reads(p) == b"sleep\x0047.11\x00"]
+    assert not left, left
+
+
+def _reads(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

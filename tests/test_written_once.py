@@ -136,6 +136,7 @@ OUTSIDE = {
     "a database opened for a while": ("db = sqlite3.connect('out.db'); db.execute('create table if not exists s (i int)'); "
                                       "db.execute('insert into s values (1)'); db.commit(); db.close()", "written twice: out.db"),
     "opened in a way of its own": ("import tarfile; tarfile.open('out.tar', 'w').close()", "written twice: out.tar"),
+    "a profiler": ("if i == 0: import cProfile; profile = cProfile.Profile(); profile.enable()", "done twice: counted by the profiler"),
     "a post": ("import urllib.request; urllib.request.urlopen('URL', data=b'%d' % i).read()", "done twice: connected to 127.0.0.1:PORT"),
 }
 

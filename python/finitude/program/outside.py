@@ -105,6 +105,8 @@ class Outside:
     def end(self):
         if self in _listening:
             _listening.remove(self)
+            if _is_profiled():
+                self.done.append("counted by the profiler")
         while self._patched:
             kind, name, own = self._patched.pop()
             if own is None:
@@ -139,6 +141,11 @@ class Outside:
     def _note(self, what):
         if what and what not in self.done and len(self.done) < MOST:
             self.done.append(what)
+
+
+def _is_profiled():
+    monitoring = getattr(sys, "monitoring", None)      # Python 3.12
+    return sys.getprofile() is not None or monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None
 
 
 def _changes(path, _, flags):
