@@ -15,6 +15,8 @@ after_step = _native.check_after_step  # the hook that looks at what a step wrot
 
 
 def _fail(where):
+    if rehearsal.is_under_way():
+        rehearsal.end(rehearsal.UNKNOWN)   # the process itself is to meet it
     _native.set_on(False)
     _native.set_tape_level(0)
     quiet.let_go()
