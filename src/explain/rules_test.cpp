@@ -211,6 +211,9 @@ TEST(NegativeDomain, CancellationIsNamedAndZeroIsInside) {
   power.born(power.op("aten::pow", {{"self", power.tensor({-2})}}, {power.tensor({kNaN})},
                       {B::scalar("exponent", 0.5)}));
   EXPECT_EQ(power.explained().cause_class, "negative-domain");
+  B powers;
+  powers.born(powers.op("aten::pow", {{"self", powers.tensor({-2, 3})}, {"exponent", powers.tensor({0.5, 2})}}, {powers.tensor({kNaN, 9})}));
+  EXPECT_EQ(powers.explained().cause_class, "negative-domain");
   B twin;
   twin.born(twin.op("aten::sqrt", {{"self", twin.tensor({0, 1})}}, {twin.tensor({0, 1})}));
   EXPECT_FALSE(twin.speaks("negative-domain"));

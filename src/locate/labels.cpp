@@ -8,6 +8,7 @@
 #include "locate/seen.h"
 #include "locate/state.h"
 #include "locate/writes.h"
+#include "record/allocating_ops.h"
 
 namespace finitude::locate {
 namespace {
@@ -41,6 +42,7 @@ class Sweep {
     const TensorUse* before = nullptr;  // the largest bad use before the first write
     Kinds before_kinds = 0;
     std::uint32_t first_write = kNone;  // moment
+    std::uint32_t made_empty = kNone;   // moment when it was handed out without any bytes yet, to be resized by a kernel
     bool seen_forward = false;
   };
 
@@ -80,6 +82,11 @@ void Sweep::survey() {
   }
   for (OpId id = 0; id < trace_.ops.size(); ++id) {
     const Op& op = trace_.ops[id];
+    for (const TensorUse& use : op.outputs) {
+      if (use.storage >= storages_.size() || use.begin < use.end || !record::allocates(op.name)) continue;
+      auto& made = storages_[use.storage].made_empty;
+      made = std::min(made, flow_.timeline.end[id]);
+    }
     for (const Write& w : writes_of(op, has_children_[id])) {
       if (!known(*w.use)) continue;
       auto& first = storages_[w.use->storage].first_write;
@@ -156,13 +163,14 @@ void Sweep::explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, 
   const Found found = contents_.read(use, kinds, input, out);
   bool explained = (found.kinds & kinds) != 0 && ((kinds & kNan) == 0 || (found.kinds & kNan) != 0);
   const bool came_later = reader != kNone && trace_.ops[reader].phase == Phase::kBackward && seen_.covers(use);
-  if (found.unwritten && !came_later && (!explained || (s.before_kinds & kinds) != 0)) {
+  // As abs of complex numbers does with its result: nobody had it before, so the bad values came from no batch.
+  OpId writer = found.unwritten && !explained && s.made_empty != kNone ? raw_writer(reader, use, s.made_empty) : kNone;
+  if (writer == kNone && found.unwritten && !came_later && (!explained || (s.before_kinds & kinds) != 0)) {
     const LayerId layer = origin_layer(use, reader);
     out->push_back({layer, input, kinds, labels_of(contents_.layers[layer], kinds), false});
     explained = true;
   }
-  OpId writer = kNone;
-  if (!explained || found.labels == kUninit) writer = raw_writer(reader, use, s.first_write);
+  if (writer == kNone && (!explained || found.labels == kUninit)) writer = raw_writer(reader, use, s.first_write);
   if (!explained || writer != kNone) {
     out->resize(first);
     Event event;

@@ -72,6 +72,25 @@ TEST(Slice, WhatAKernelWritesIntoItsOwnArgumentAndReadsAgainIsItsWork) {
   }
 }
 
+// As abs does with complex numbers: its kernel resizes memory that was handed out without a byte, and writes it.
+TEST(Slice, WhatAKernelWritesIntoMemoryOfNoBytesIsNoDataOfTheProgram) {
+  Builder b;
+  const Tensor x = b.storage(), count = b.storage(), z = b.storage(), scratch = b.storage(), length = b.storage();
+  const OpId div = b.binary("aten::div", x, kClean, count, kClean, z, kNanValue);
+  {
+    auto call = b.op("aten::abs");
+    call.in(z, kNanValue, "self");
+    b.op("aten::empty").out(scratch.as({0}), kClean).end();
+    b.unary("aten::clone", scratch, kNanValue, length, kNanValue);
+    call.out(length, kNanValue);
+    call.end();
+  }
+  b.sink("loss", length, kNanValue);
+  const Located found = locate(b.trace);
+  ASSERT_EQ(found.births.size(), 1u);
+  EXPECT_EQ(found.births[0].op, div);
+}
+
 TEST(Slice, TheEarlierOfTwoBirthsIsFirstAndTheUnrelatedOneIsAbsorbed) {
   Builder b;
   const Tensor x = b.storage(), u = b.storage(), a = b.storage(), c = b.storage(), loss = b.storage();

@@ -192,9 +192,22 @@ GuiltyRows search(const Tape& tape, std::int64_t rows, const Inputs& inputs, con
     return out;
   }
   out.filler = *filler;
-  std::vector<std::int64_t> all(static_cast<std::size_t>(out.rows));
+  // A batch of copies of one sample is another batch to whatever looks at all of it (BatchNorm). Where it is enough to replace the
+  // samples that were bad at the birth, the others stay as they are.
+  std::vector<std::int64_t> all(static_cast<std::size_t>(out.rows)), others;
   std::iota(all.begin(), all.end(), std::int64_t{0});
-  bisect([&](const std::vector<std::int64_t>& kept) { return fails(kept, *filler); }, std::move(all), kMostGuilty, has_time, &out);
+  std::ranges::copy_if(all, std::back_inserter(others), [&](std::int64_t row) { return std::ranges::find(spare, row) == spare.end(); });
+  if (others.empty() || others.size() == all.size() || !has_time() || fails(others, *filler)) {
+    others.clear();
+    why.clear();
+  } else {
+    std::erase_if(all, [&](std::int64_t row) { return std::ranges::binary_search(others, row); });
+  }
+  const auto fails_beside_others = [&](std::vector<std::int64_t> kept) {
+    kept.insert(kept.end(), others.begin(), others.end());
+    return fails(kept, *filler);
+  };
+  bisect(fails_beside_others, std::move(all), kMostGuilty, has_time, &out);
   std::sort(out.guilty.begin(), out.guilty.end());
   out.why_not = why;
   if (!why.empty()) return out;

@@ -169,7 +169,8 @@ KeptValues::Comparison KeptValues::compare(const PlayedCall& call, bool of_spare
   }
   const std::size_t count = sites_.site_at.contains(call.index) ? std::min<std::size_t>(1, now.size()) : now.size();
   for (std::size_t i = 0; i < count && out.why.empty(); ++i) {  // notes for backward may be of any form
-    if (!is_float(now[i]) && read_bad_.contains(call.index)) {
+    // A decision on bad values: a mask, a comparison, the flag of a scaler that some gradient is not finite.
+    if ((!is_float(now[i]) || now[i].numel() == 1) && read_bad_.contains(call.index)) {
       out.spared = true;
       continue;
     }

@@ -9,6 +9,16 @@
 namespace finitude::explain {
 namespace {
 
+// By what the root is taken of: of a variance or a mean of squares, or of a sum of squares.
+std::string what_root_is(const Scene& s, record::OpId root) {
+  const auto& inputs = s.trace.ops[root].inputs;
+  const record::OpId made = inputs.empty() ? record::kNone : producer(s.trace, root, inputs[0]);
+  if (made == record::kNone) return {};
+  const std::string name = plain_name(s.trace.ops[made].name);
+  if (one_of(name, {"var", "mean", "var_mean"})) return ": a spread of zero";
+  return name == "sum" ? ": the norm of a zero vector" : "";
+}
+
 // What the zero is, by the op that made it.
 std::string what_is_zero(const Scene& s, const Point& point) {
   if (!point.operand.tensor) return {};
@@ -19,7 +29,8 @@ std::string what_is_zero(const Scene& s, const Point& point) {
   const std::string name = plain_name(s.trace.ops[made].name);
   if (one_of(name, {"norm", "linalg_vector_norm"})) return ": the norm of a zero vector";
   if (one_of(name, {"amax", "max", "abs"})) return ": the largest magnitude of an all-zero tensor";
-  if (one_of(name, {"std", "var", "sqrt"})) return ": a spread of zero";
+  if (one_of(name, {"std", "var"})) return ": a spread of zero";
+  if (name == "sqrt") return what_root_is(s, made);
   // Through conversions: a count is made of integers or booleans.
   const bool counts = one_of(name, {"count_nonzero", "bincount"}) ||
                       (one_of(name, {"sum", "scatter_add", "index_add"}) && !s.trace.ops[made].inputs.empty() &&

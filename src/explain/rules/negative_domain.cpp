@@ -24,8 +24,21 @@ std::optional<Domain> domain_of(const record::Trace& trace, const record::Op& op
     const auto exponent = constant(trace, operand(op, "exponent", 1));
     if (exponent && std::isfinite(*exponent) && *exponent != std::floor(*exponent))
       return Domain{0, INFINITY};
+    // One of several exponents may be a fraction: of finite numbers only that gives NaN.
+    const Operand x = operand(op, "self", 0), power = operand(op, "exponent", 1);
+    if (!exponent && x.tensor && power.tensor && !power.has_nan() && !power.has_inf() && !x.has_inf()) return Domain{0, INFINITY};
   }
   return std::nullopt;
+}
+
+// Is the edge of the domain a pole?
+bool has_pole(const record::Trace& trace, const record::Op& op) {
+  const std::string name = plain_name(op.name);
+  if (one_of(name, {"rsqrt", "atanh", "arctanh", "erfinv", "special_erfinv"})) return true;
+  if (!one_of(name, {"pow", "float_power"})) return false;
+  const Operand power = operand(op, "exponent", 1);
+  const auto exponent = constant(trace, power);
+  return exponent ? *exponent < 0 : power.tensor && !is_integral(power) && power.min() < 0;
 }
 
 // The operand is the small difference of large numbers, and rounding made it leave the domain.
@@ -70,7 +83,7 @@ class NegativeDomain : public Rule {
     Probe probe(s, s.culprit);
     Variant inside;
     inside.clamp_arg = "self";
-    const bool pole = op == "rsqrt" || one_of(op, {"atanh", "arctanh", "erfinv", "special_erfinv"});
+    const bool pole = has_pole(s.trace, *s.first);
     inside.clamp_min = domain->low + (pole ? 1e-3 : 0);
     if (std::isfinite(domain->high)) inside.clamp_max = domain->high - (pole ? 1e-3 : 0);
     probe.finite_if("self clamped into the domain", inside);
