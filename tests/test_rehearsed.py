@@ -46,6 +46,11 @@ LOOPS = {
     "an event": ("done, n = threading.Event(), 0\nwhile not done.is_set():\n    train(data[n], n)\n    n += 1\n    n == 8 and done.set()", "rewind restart"),
     "an endless count": ("t = Trainer(count=itertools.count())\nwhile (i := next(t.count)) < 8: train(data[i], i)", "restart"),
     "parts of a batch that are popped": ("for b in [{{'i': i, 'x': x}} for i, x in enumerate(data)]: train(b.pop('x'), b.pop('i'))", "restart"),
+    "parts of a loader's batch that are popped": (
+        "data = [{{'i': i, 'x': x}} for i, x in enumerate(data)]\nfor b in torch.utils.data.DataLoader(data, collate_fn=lambda b: dict(b[0])):\n"
+        "    train(b.pop('x'), b.pop('i'))", "rewind"),
+    "a loader's batch that is emptied": (
+        "for b in torch.utils.data.DataLoader(list(enumerate(data)), collate_fn=lambda b: list(b[0])): train(b.pop(), b.pop())", "rewind"),
     "a check of the order": ("t = Trainer(last=-1)\nfor i, x in enumerate(data):\n    assert t.last == i - 1\n    t.last = i\n    train(x, i)", "restart"),
     "a descriptor that is read": ("open('in.bin', 'wb').write(bytes(range(8)))\nfd = os.open('in.bin', os.O_RDONLY)\n"
                                   "while (got := os.read(fd, 1)): train(data[got[0]], got[0])", "restart"),
@@ -89,8 +94,8 @@ def test_the_copy_reaches_no_other_process(tmp_path):
 
 def test_workers_of_a_loader_outlive_the_copy(tmp_path):
     """The copy drops the loop's iterator as it goes astray, which ends workers in the process that they belong to."""
-    loop = ("class Set(torch.utils.data.Dataset):\n    def __len__(self): return 8\n    def __getitem__(self, i): return {{'x': data[i], 'i': i}}\n"
-            "for b in torch.utils.data.DataLoader(Set(), num_workers=2, collate_fn=lambda b: b[0]): train(b.pop('x'), b.pop('i'))")
+    loop = ("class Set(torch.utils.data.Dataset):\n    def __len__(self): return 8\n    def __getitem__(self, i): return {{'p': {{'x': data[i], 'i': i}}}}\n"
+            "for b in torch.utils.data.DataLoader(Set(), num_workers=2, collate_fn=lambda b: b[0]): train(b['p'].pop('x'), b['p'].pop('i'))")
     got = helpers.run(tmp_path, program(loop, 4), "--on-alarm", "skip")
     helpers.write_script(tmp_path, program(loop, 4, True), "plain.py")
     alarm = got.the_alarm()

@@ -200,6 +200,41 @@ void name_for_trace(PyObject* batch) {
   }, nullptr);
 }
 
+// null: of what is in a batch nothing can be taken out, or it is of a class that may do something else then.
+PyObject* copy_of_content(PyObject* batch) {
+  PyObject* copy = PyDict_CheckExact(batch)   ? PyDict_Copy(batch)
+                   : PyList_CheckExact(batch) ? PyList_GetSlice(batch, 0, PyList_GET_SIZE(batch))
+                                              : nullptr;
+  if (copy == nullptr) PyErr_Clear();
+  return copy;
+}
+
+// Has something been taken out of it, put in or exchanged?
+bool holds_other_things(PyObject* batch, PyObject* content) {
+  if (PyList_CheckExact(batch)) {
+    const Py_ssize_t count = PyList_GET_SIZE(content);
+    bool same = PyList_GET_SIZE(batch) == count;
+    for (Py_ssize_t i = 0; same && i < count; ++i) same = PyList_GET_ITEM(batch, i) == PyList_GET_ITEM(content, i);
+    return !same;
+  }
+  PyObject *key, *value, *key_now, *value_now;
+  Py_ssize_t at = 0, at_now = 0;
+  bool same = PyDict_GET_SIZE(batch) == PyDict_GET_SIZE(content);
+  while (same && PyDict_Next(content, &at, &key, &value))
+    same = PyDict_Next(batch, &at_now, &key_now, &value_now) && key == key_now && value == value_now;
+  return !same;
+}
+
+void put_content_back(PyObject* batch, PyObject* content) {
+  if (content == nullptr || !holds_other_things(batch, content)) return;
+  if (PyList_CheckExact(batch)) {
+    if (PyList_SetSlice(batch, 0, PyList_GET_SIZE(batch), content) != 0) PyErr_Clear();
+    return;
+  }
+  PyDict_Clear(batch);
+  if (PyDict_Update(batch, content) != 0) PyErr_Clear();
+}
+
 }  // namespace
 
 std::string BatchPath::text() const {
@@ -233,6 +268,7 @@ void LoaderLog::begin_window(std::size_t oldest) {
     size_bytes_ -= e.size_bytes;
     Py_DECREF(e.owner);
     Py_XDECREF(e.result);
+    Py_XDECREF(e.content);
     Py_XDECREF(e.indices);
     if (spare_.size() < kMaxSpare) spare_.push_back(std::move(e.after));
   }
@@ -298,6 +334,7 @@ PyObject* LoaderLog::replay(LoaderEvent::Kind kind, PyObject* owner, bool* match
   }
   *matched = true;
   ++position_;
+  if (e.result != nullptr && e.kind == LoaderEvent::kNext) put_content_back(e.result, e.content);
   if (e.result != nullptr && e.kind == LoaderEvent::kNext && sum_of(e.result).sum != e.sum) {
     diverged_ = "a batch was changed in place";
   }
@@ -361,7 +398,7 @@ PyObject* LoaderLog::next(PyObject* iterator) {
   const BatchSum sum = result != nullptr ? sum_of(result) : BatchSum();
   size_bytes_ += sum.size_bytes;
   events_.push_back({kind, iterator, result, rng_now(), sum.sum, sum.size_bytes, c10::GradMode::is_enabled(),
-                     result != nullptr ? take_indices(iterator) : nullptr});
+                     result != nullptr ? copy_of_content(result) : nullptr, result != nullptr ? take_indices(iterator) : nullptr});
   if (result != nullptr && observe::Tracer::get().on()) name_for_trace(result);
   if (result != nullptr && events_.back().grad_mode) template_batch_given();
   PyErr_Restore(type, value, trace);

@@ -20,6 +20,7 @@ struct LoaderEvent {
   std::uint64_t sum;     // checksum over the first 4 KB of each of the batch's tensors
   std::size_t size_bytes;  // of the batch's tensors
   bool grad_mode = true;   // when it was fetched: evaluation loops run without
+  PyObject* content = nullptr;  // strong: of a batch that is a dict or a list, a copy of it (not of what is in it): programs pop parts of it
   PyObject* indices = nullptr;  // strong, may be null: a tuple or an int, the samples of the data set that the batch is made of
 };
 
