@@ -77,6 +77,28 @@ def test_the_training_goes_on_as_if_the_step_had_been_left_out(tmp_path, name, b
     assert alarm["rerun_by"] in ways and alarm["births"][0]["source"] == BIRTH, got.told()
 
 
+def test_a_loss_scaler_comes_back_too(tmp_path):
+    """Where a loss is bad already, `GradScaler.step` is where its step is met."""
+    got = helpers.run(tmp_path, """
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+for i, x in enumerate(torch.utils.data.DataLoader(torch.randn(32, 4), batch_size=4)):
+    opt.zero_grad()
+    loss = (model(x) / (0.0 if i == 5 else 1.0)).sum()
+    scaler.scale(loss).backward()
+    scaler.unscale_(opt)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(opt)
+    scaler.update()
+""")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "rewind", True), got.told()
+
+
 def test_the_copy_reaches_no_other_process(tmp_path):
     """A pipe of a library's, which the frames of the program do not reach: what the copy asked for, the program would wait for."""
     got = helpers.run(tmp_path, program(

@@ -46,8 +46,9 @@ def _guard(name):
         if session is None:
             return None
         try:
-            if name == "on_window":
+            if name in ("on_window", "on_scaler_step"):
                 rehearsal.came_back(*args)
+            if name == "on_window":
                 session.deciding = None
             with _standing:
                 return getattr(session, name)(*args)
