@@ -99,6 +99,25 @@ for i, x in enumerate(torch.utils.data.DataLoader(torch.randn(32, 4), batch_size
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "rewind", True), got.told()
 
 
+def test_a_loss_that_is_made_of_gradients_says_nothing_in_the_copy(tmp_path):
+    got = helpers.run(tmp_path, """
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(8):
+    x = torch.randn(4, 4, requires_grad=True)
+    slope, = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    loss = ((slope.norm(dim=1) - 1) ** 2).mean() + model(x).mean() * (float("nan") if i == 5 else 1.0)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "rewind", True), got.told()
+
+
 def test_the_copy_reaches_no_other_process(tmp_path):
     """A pipe of a library's, which the frames of the program do not reach: what the copy asked for, the program would wait for."""
     got = helpers.run(tmp_path, program(

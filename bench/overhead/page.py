@@ -205,9 +205,9 @@ def _why_traced(traced, columns):
 
 TRIED = ("**What was tried.** A snapshot of the stack that looks only at what has changed (kept, revision 7fab2fb), and asking memory four "
          "pages ahead in the quick scan (kept, revision d15a2e5); `make bench-pieces` and `make bench-sense` at these revisions and the ones "
-         "before tell what each is worth. All hot functions in one section of the library made no difference that could be told from noise, "
-         "and is not kept. What is left is the number of cold pages: fewer would mean not to look at a gradient's header, a loss or a local "
-         "name, and so to miss what was written there. Pairs of the tiny step show about three times what the pieces do: our code also pushes "
+         "before tell what each is worth. The functions that a step runs lie together (kept: "
+         "`tools/hot_functions.py --check` counts their pages). What is left is the number of cold pages: fewer would mean not to look at a gradient's header, a loss or a local "
+         "name, and so to miss what was written there. Pairs of the tiny step show more than the pieces do: our code also pushes "
          "the program's jumps out of what the processor remembers ([overhead-pieces](overhead-pieces.md#what-the-meter-does-not-see) has a "
          "measurement of that alone). Fetching the lines of our code ahead of time and calls without the linker's "
          "table made no difference that could be told from noise, and are not kept.")

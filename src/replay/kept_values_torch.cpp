@@ -23,6 +23,12 @@ at::Tensor real_numbers(at::Tensor t) {
   return t.scalar_type() == at::kDouble ? t : t.to(at::kFloat);
 }
 
+bool is_flag(const at::Tensor& t) {
+  if (t.numel() != 1 || t.is_sparse() || t.is_complex()) return false;
+  const auto value = t.to(at::kDouble).item<double>();
+  return value == 0 || value == 1;
+}
+
 double epsilon_of(const at::Tensor& t) {
   switch (c10::toRealValueType(t.scalar_type())) {
     case at::kDouble: return std::ldexp(1.0, -52);
@@ -170,7 +176,7 @@ KeptValues::Comparison KeptValues::compare(const PlayedCall& call, bool of_spare
   const std::size_t count = sites_.site_at.contains(call.index) ? std::min<std::size_t>(1, now.size()) : now.size();
   for (std::size_t i = 0; i < count && out.why.empty(); ++i) {  // notes for backward may be of any form
     // A decision on bad values: a mask, a comparison, the flag of a scaler that some gradient is not finite.
-    if ((!is_float(now[i]) || now[i].numel() == 1) && read_bad_.contains(call.index)) {
+    if (read_bad_.contains(call.index) && (!is_float(now[i]) || (is_flag(kept->second[i]) && is_flag(now[i])))) {
       out.spared = true;
       continue;
     }

@@ -89,6 +89,7 @@ class Rehearsal:
         self.expected, self.optimizers, self.ledger, self.losses = expected, optimizers, ledger, losses
         self._blame, self._drawn, self._named = blame, drawn, named
         self._seen, self._before = [], []      # losses; what stood in names before any gradient did
+        self._took_gradients = False           # the program asked for some (`autograd.grad`), of which losses may be made
 
     def hold(self, frame, seconds_per_step):
         """None in the copy. In the process itself (what came of it, what it had counted: see Ledger.down, why)."""
@@ -141,12 +142,14 @@ class Rehearsal:
     def _no_backward(self, tensors, gradients=None, retain=False, create=False, inputs=(), *_, accumulate_grad=False, **__):
         if not self._before:
             self._before = [v for v in _in_names().values() if isinstance(v, torch.Tensor)]
-        if accumulate_grad:
+        if not accumulate_grad:
+            self._took_gradients = True
+        else:
             self._seen.extend(t.detach() for t in tensors)
             for leaf in inputs or discover.leaves_of(tensors):     # which the program may read
                 if leaf.grad is None:
                     leaf.grad = torch.zeros_like(leaf)
-        return tuple(torch.zeros_like(i) if isinstance(i, torch.Tensor) else None for i in inputs)
+        return tuple(torch.zeros_like(i).requires_grad_(create) if isinstance(i, torch.Tensor) else None for i in inputs)
 
     def compared(self):
         """(what came of it, why). Of several losses the later ones may be made of gradients, which there are none of here; so may be
@@ -154,6 +157,8 @@ class Rehearsal:
         try:
             if self._blame():
                 return BACK, ""                # the second run itself is to tell
+            if self._took_gradients:
+                return (OTHER, why) if (why := self._drawn()) else (BACK, "")
             if self.losses and len(self.losses) == len(self._seen) and self._seen[0].numel() == 1 and \
                     not _is_alike(self._seen[0].item(), self.losses[0]):
                 return OTHER, ""

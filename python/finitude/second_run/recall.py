@@ -39,7 +39,7 @@ def explain(session, optimizer, alarm, returned=None, error=None):
         if units.log and units.running is not None:
             findings.passed_over(alarm, "closure: an optimizer has stepped in it before")
         return False
-    why = units.why_not()
+    why, lost, twice = units.why_not(), [], []
     if why is None:
         run = _SecondRun(session, optimizer, alarm, returned, error)
         try:
