@@ -10,7 +10,7 @@ OPTIMIZER_TEXT = {"adamw": "AdamW foreach", "adamw-fused": "AdamW fused", "sgd":
 # positions of its output; the least of the layers that hold most weights).
 ROWS = {"tiny": 8, "mlp": 64, "lstm": 512, "gpt-toy": 512, "resnet18": 256, "gpt-small": 1024}
 
-SECONDS = {"tiny": 100, "mlp": 10, "lstm": 14, "gpt-toy": 16, "resnet18": 24, "gpt-small": 36}
+SECONDS = {"tiny": 16, "mlp": 10, "lstm": 14, "gpt-toy": 16, "resnet18": 24, "gpt-small": 36}
 COMPARE_SECONDS = {"mlp": 16, "lstm": 18, "gpt-toy": 24, "resnet18": 50, "gpt-small": 80}
 MODELS = ("mlp", "lstm", "gpt-toy", "resnet18", "gpt-small")
 OPTIMIZERS = ("adamw", "adamw-fused", "sgd", "adamw-clip")

@@ -44,6 +44,8 @@ LOOPS = [
     Row("`zip(cycle(loader), loader)`", "zip_loaders", "step 6, loss"),
     Row("`enumerate(islice(chain(...)), 1)` over iterable data sets", "islice_chain", "step 7, loss"),
     Row("two persistent workers, own `collate_fn`", "persistent_workers", "step 10, loss"),
+    Row("batches taken out of a `deque` until it is empty", "popped_list", "step 7, loss", way="restart"),
+    Row("parts of each batch taken out (`batch.pop`), the rest given by keywords", "popped_parts", "step 4, loss"),
     Row("list comprehension over a `partial`", "comprehension", "step 4, loss"),
     Row("a coroutine awaits its batches", "asynchronous", "step 5, loss", way="restart"),
     Row("gradient accumulation, clipping, `LambdaLR`", "accumulation", "step 3, loss"),
@@ -70,7 +72,7 @@ LOOPS = [
     Row("`torch.compile`", "compiled", "step 5, loss"),
     Row("a bad gradient, the loss finite", "gradient_only", "step 5, gradient"),
     Row("a tracer owns `sys.settrace` and reads locals", "traced_by_coverage", "step 4, loss"),
-    Row("`cProfile` and `torch.profiler`", "profiled", "step 4, loss"),
+    Row("`cProfile` and `torch.profiler` (which count the second run too; the report says so)", "profiled", "step 4, loss"),
 ]
 
 HARD = [

@@ -27,7 +27,6 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from .. import _native
 from ..base._places import is_library
 from . import discover
-from .quiet import let_go
 
 BACK, OTHER, ASTRAY, APART, UNKNOWN = "back", "other", "astray", "apart", "unknown"
 MAX_BYTES = 64 << 20     # of a file that is open for writing: the copy has one of its own
@@ -72,13 +71,12 @@ def end(outcome, why=""):
         if outcome in (ASTRAY, OTHER):
             found["counted"] = _of.ledger.counted()
         _of.ledger.put_back()  # memory that it shares with other processes
-        let_go()
-    finally:
-        os.write(told, json.dumps(found).encode())
+    finally:               # what is held is not let go of: files would be those of the process again
+        _write(told, json.dumps(found).encode())
         _exit(0)
 
 
-_exit = os._exit         # the program may come to have another
+_exit, _write = os._exit, os.write         # a second run and the program may come to have others
 
 
 class Rehearsal:
@@ -149,7 +147,7 @@ class Rehearsal:
             for leaf in inputs or discover.leaves_of(tensors):     # which the program may read
                 if leaf.grad is None:
                     leaf.grad = torch.zeros_like(leaf)
-        return tuple(torch.zeros_like(i).requires_grad_(create) if isinstance(i, torch.Tensor) else None for i in inputs)
+        return tuple(torch.zeros_like(i) if isinstance(i, torch.Tensor) else None for i in inputs)
 
     def compared(self):
         """(what came of it, why). Of several losses the later ones may be made of gradients, which there are none of here; so may be

@@ -54,6 +54,8 @@ def begin(session, optimizer, alarm, sinks, tries=0, expected=None, vote=None, d
     vote: of several ranks, which go back together or not at all. down: counts objects of the program down (Ledger.down).
     losses: of the first run, where the window has others by now."""
     done, why = _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses)
+    if why and rehearsal.is_under_way():
+        rehearsal.end(rehearsal.UNKNOWN)   # the process itself finds the same
     if why:
         if vote is not None and not done:
             why = vote.cast(why)
@@ -82,10 +84,11 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
     grads = [(p, p.grad.clone() if vote is not None and p.grad is not None else p.grad) for p in params]
     drawn, named = streams.sums(), findings.in_names()
     weights = Weights(stepping, (session.config.capsule_max or COPIES_MB) << 20)
-    if vote is None:
+    # Where the script itself left a step out, what it saw in its gradients decided on the way.
+    if vote is None and "advisory" not in alarm:
         # Of a loss that a scaler scales, and of a way that begins in the middle of the window, it is not known what it is to be.
         losses = losses or [l["value"] for l in _native.window(optimizer)["losses"]]
-        tells = not jumps and not over and session.scaler is None
+        tells = not jumps and not over and session.scaler is None and not compat.compiled_code_ran()
         told = rehearsal.Rehearsal(
             [*stepping, *left_out], stepping, ledger, losses if tells else None, lambda: ledger.ruined() or weights.changed(),
             lambda: OTHER_NUMBERS if tells and restart.is_possible(session) and drawn != streams.sums() else "",
