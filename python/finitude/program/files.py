@@ -21,10 +21,10 @@ import threading
 import weakref
 
 from .. import _native
-from ..base._places import is_library
 from .outside import Outside
 from .paths import MAX_BYTES, Paths, go_on_in
 from .quiet import HELD, is_over
+from .rehearsal import others_run_user_code
 
 OF_CAPSULES = re.compile(r"/step-\d+[^/]*\.partial-[0-9a-f]+-\d+-\d+-\d+/[^/]+$")  # that are being written
 
@@ -80,18 +80,6 @@ def _identity(fd):
     return found.st_dev, found.st_ino
 
 
-def _others_run_user_code():
-    """Does a thread beside this one run code of the program's own? It may write to the same files."""
-    me = threading.get_ident()
-    for ident, frame in sys._current_frames().items():
-        while ident != me and frame is not None:
-            file = frame.f_code.co_filename
-            if not is_library(file) and "site-packages" not in file:
-                return True
-            frame = frame.f_back
-    return False
-
-
 def _states():
     """{(descriptor, its file): size and time} of the ordinary files that are open for writing. A database is as long as before. Of
     none that we write ourselves beside the program."""
@@ -126,7 +114,7 @@ class HeldFiles:
             raise
 
     def _begin(self):
-        self._files = {} if _others_run_user_code() else _text_files()
+        self._files = {} if others_run_user_code() else _text_files()
         for fd, files in self._files.items():
             try:
                 for file in files:

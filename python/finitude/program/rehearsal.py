@@ -192,13 +192,20 @@ def _why_not(optimizers):
         for tensor in (*discover.parameters(optimizer), *(b for _, b in discover.buffers(optimizer))):
             if tensor.is_shared():
                 return UNKNOWN
-    me = threading.get_ident()
-    for ident, frame in sys._current_frames().items():
-        while ident != me and frame is not None:
-            if not is_library(frame.f_code.co_filename) and "site-packages" not in frame.f_code.co_filename:
-                return UNKNOWN             # a thread of the program's own, which it may wait for
+    return UNKNOWN if others_run_user_code() else ""   # a thread of the program's own it may wait for
+
+
+def others_run_user_code():
+    """Does a thread beside this one run code of the program's own?"""
+    frames = sys._current_frames()
+    del frames[threading.get_ident()]      # it would refer to itself, and keep all that its callers name
+    for frame in frames.values():
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if not is_library(file) and "site-packages" not in file:
+                return True
             frame = frame.f_back
-    return ""
+    return False
 
 
 def _wait(child, reader, limit):
