@@ -46,12 +46,18 @@ REACHES = (
 
 _tell = None             # in the copy: where what came of it is written
 _of = None               # in the copy: the Rehearsal
-_hung = False            # one did not end: no more is tried
+_hung = False            # one did not end, or none is wanted: no more is tried
 
 
 def is_under_way():
     """Is this process the copy?"""
     return _tell is not None
+
+
+def leave_out():
+    """None is tried from here on."""
+    global _hung
+    _hung = True
 
 
 def came_back(optimizer, *_):

@@ -16,7 +16,7 @@ from torch.utils.data import dataloader
 from .. import _native
 from ..errors import NonFiniteError
 from ..first_run import _cold
-from ..program import discover, ranks
+from ..program import discover, ranks, rehearsal
 from ..second_run import damage
 from .where import here
 
@@ -34,6 +34,7 @@ def begin(path):
     except OSError:
         return
     if not _active:
+        rehearsal.leave_out()   # what is put in is counted by hooks that a rehearsal has not
         _active.append(Inside(order))
         _active[0].install()
 
