@@ -244,3 +244,26 @@ finitude.program.updates.last = last
         lines += "\noptimizer.param_groups[0]['lr'] *= 0.5"
     *_, result = cause_of(tmp_path, lines, prepared, FORMULAS[name])
     assert "same" in result.out and "other" not in result.out, (result.out, result.told())
+
+
+def test_a_batch_of_copies_is_another_batch_to_batch_norm(tmp_path):
+    """Each sample alone among copies of another one lies far out by the statistics of that batch, and fails by itself."""
+    got = helpers.run(tmp_path, """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+X = torch.randn(64, 4).abs() + 0.5
+X[37] = 0.0
+norm, layer = nn.BatchNorm1d(4), nn.Linear(4, 1)
+opt = torch.optim.SGD([*norm.parameters(), *layer.parameters()], lr=1e-4)
+for x in torch.utils.data.DataLoader(X, batch_size=32):
+    level = norm(x)
+    loss = torch.exp(20 * level.abs()).log1p().mean() + torch.log(x.sum(1)).mean() * layer(level).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""")
+    alarm = got.the_alarm()
+    assert alarm["births"][0]["op"] == "aten::log" and alarm["births"][0]["rows"] == [5], got.told()
+    assert "whole step, sample 5 of 32 replaced by a copy of sample 0" in [e["name"] for e in alarm["cause"]["experiments"]], got.told()

@@ -79,6 +79,26 @@ TEST(DivisionByZero, TheNormThatAFusedNormalisationHandsOut) {
   EXPECT_NE(g.text.find("a spread of zero"), std::string::npos) << g.text;
 }
 
+TEST(DivisionByZero, ARootIsASpreadOrANormOnlyByWhatItIsTakenOf) {
+  const auto told = [](const char* reduces, const char* squares) {
+    B b;
+    const auto all = b.tensor({0, 0}), one = b.tensor({0}), root = b.tensor({0});
+    b.op(squares, {{"self", b.tensor({0, 0})}}, {all});
+    b.op(reduces, {{"self", all}}, {one});
+    b.op("aten::sqrt", {{"self", one}}, {root});
+    b.born(b.op("aten::div", {{"self", b.tensor({1})}, {"other", root}}, {b.tensor({kInf})}));
+    return b.explained().text;
+  };
+  EXPECT_NE(told("aten::var", "aten::relu").find("a spread of zero"), std::string::npos);
+  EXPECT_NE(told("aten::mean", "aten::square").find("a spread of zero"), std::string::npos);
+  EXPECT_NE(told("aten::sum", "aten::pow").find("the norm of a zero vector"), std::string::npos);
+  for (const auto& [reduces, squares] : {std::pair{"aten::cumprod", "aten::rsub"}, {"aten::sum", "aten::relu"}, {"aten::mean", "aten::relu"}}) {
+    const std::string text = told(reduces, squares);
+    EXPECT_EQ(text.find("spread"), std::string::npos) << text;
+    EXPECT_EQ(text.find("norm"), std::string::npos) << text;
+  }
+}
+
 TEST(DivisionByZero, WhatAMaskTookAwayHasNotUnderflowed) {
   for (const bool masked : {true, false}) {
     TraceBuilder b;

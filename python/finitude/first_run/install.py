@@ -11,24 +11,9 @@ from torch.utils.data import dataloader
 
 from .. import _native
 from ..base import _places, compat, family
+from ..base.patches import Patches
 from ..program import guard, one_way, rehearsal
 from . import _cold, units
-
-
-class Patches:
-    """Attributes replaced, in order; `undo` puts the originals back."""
-
-    def __init__(self):
-        self._saved = []
-
-    def set(self, owner, name, value):
-        self._saved.append((owner, name, owner.__dict__[name]))
-        setattr(owner, name, value)
-
-    def undo(self):
-        while self._saved:
-            owner, name, value = self._saved.pop()
-            setattr(owner, name, value)
 
 
 _patches = Patches()

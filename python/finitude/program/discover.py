@@ -8,10 +8,12 @@ import collections
 import gc
 import inspect
 import sys
+import threading
 
 import torch
 
 from .. import _native
+from ..base._places import is_library
 
 KINDS = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
 _found = None  # {kind: objects}, while none of the program's own code runs
@@ -153,6 +155,19 @@ def normalisation_statistics(optimizer):
                 if name in ("running_mean", "running_var"):
                     out.append((f"{prefix}.{name}" if prefix else name, value, module.training))
     return out
+
+
+def others_run_user_code():
+    """Does a thread beside this one run code of the program's own?"""
+    frames = sys._current_frames()
+    del frames[threading.get_ident()]      # it would refer to itself, and keep all that its callers name
+    for frame in frames.values():
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if not is_library(file) and "site-packages" not in file:
+                return True
+            frame = frame.f_back
+    return False
 
 
 def leaves_of(roots):

@@ -21,10 +21,11 @@ import threading
 import weakref
 
 from .. import _native
+from ..base.patches import Patches
+from . import discover
 from .outside import Outside
 from .paths import MAX_BYTES, Paths, go_on_in
 from .quiet import HELD, is_over
-from .rehearsal import others_run_user_code
 
 OF_CAPSULES = re.compile(r"/step-\d+[^/]*\.partial-[0-9a-f]+-\d+-\d+-\d+/[^/]+$")  # that are being written
 
@@ -100,7 +101,7 @@ class HeldFiles:
     """From now on until `end`."""
 
     def __init__(self):
-        self._swapped, self._methods, self._opens = [], [], []
+        self._swapped, self._patches = [], Patches()
         self._opened, self._not_held = [], {}   # (weak reference to a file opened meanwhile, path); path -> its state
         self._me = _me()
         self._paths = Paths(lambda: _me() == self._me)
@@ -114,7 +115,7 @@ class HeldFiles:
             raise
 
     def _begin(self):
-        self._files = {} if others_run_user_code() else _text_files()
+        self._files = {} if discover.others_run_user_code() else _text_files()
         for fd, files in self._files.items():
             try:
                 for file in files:
@@ -160,8 +161,7 @@ class HeldFiles:
         def method(this, *args, **kwargs):
             return None if _me() == mine else original(this, *args, **kwargs)
 
-        setattr(owner, name, method)
-        self._methods.append((owner, name, original))
+        self._patches.set(owner, name, method)
 
     def _hold_open(self):
         original, mine = io.open, self._me
@@ -177,19 +177,14 @@ class HeldFiles:
             return opened
 
         for module in (builtins, io):
-            self._opens.append((module, module.open))
-            module.open = stand_in
+            self._patches.set(module, "open", stand_in)
 
     def end(self):
         """Names of the files that were written a second time, and what else was done twice."""
         is_over(self)
         self._outside.end()
         self._paths.end()
-        while self._opens:
-            module, original = self._opens.pop()
-            module.open = original
-        while self._methods:
-            setattr(*self._methods.pop())
+        self._patches.undo()
         for file in (f for files in self._files.values() for f in files):
             try:
                 file.flush()

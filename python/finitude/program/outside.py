@@ -12,6 +12,7 @@ import tempfile
 
 from ..base import HOME
 from ..base._places import is_library
+from ..base.patches import Patches
 from . import rehearsal
 
 MOST = 8
@@ -73,7 +74,7 @@ class Outside:
 
     def __init__(self, is_mine, opened):
         self.done = []         # what was done, in order, each once
-        self._is_mine, self._opened, self._patched, self._busy = is_mine, opened, [], False
+        self._is_mine, self._opened, self._patches, self._busy = is_mine, opened, Patches(), False
 
     def begin(self):
         global _hooked
@@ -87,7 +88,7 @@ class Outside:
         _listening.append(self)
 
     def _watch(self, kind, name):
-        original, own = getattr(kind, name), kind.__dict__.get(name)
+        original = getattr(kind, name)
 
         def stand_in(this, *args, **kwargs):
             if self._is_mine():
@@ -99,20 +100,14 @@ class Outside:
                     pass       # it will say so itself
             return original(this, *args, **kwargs)
 
-        self._patched.append((kind, name, own))
-        setattr(kind, name, stand_in)
+        self._patches.set(kind, name, stand_in)
 
     def end(self):
         if self in _listening:
             _listening.remove(self)
             if _is_profiled():
                 self.done.append("counted by the profiler")
-        while self._patched:
-            kind, name, own = self._patched.pop()
-            if own is None:
-                delattr(kind, name)
-            else:
-                setattr(kind, name, own)
+        self._patches.undo()
 
     def tell(self, event, args):
         """Never raises: that would forbid what the program does."""

@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 
+from ..base.patches import Patches
+
 MAX_BYTES = 64 << 20  # of a file that is opened to be added to: its content is copied
 TICK = 0.02           # seconds that a clock of a file system is waited for
 
@@ -39,7 +41,7 @@ class Paths:
         self.made = {}         # path -> True: what the second run itself made, and did not take away again
         self._is_mine, self._gone, self._own = is_mine, set(), set()
         self._fds = []         # (descriptor, path, identity) opened by number
-        self._folder, self._patched, self._busy = None, [], False
+        self._folder, self._patches, self._busy = None, Patches(), False
         self._began = self._count = 0
 
     # -- what names stand for ------------------------------------------------------------------
@@ -132,8 +134,7 @@ class Paths:
             for name in ("mkdir", "rmdir", "unlink", "rename", "replace", "stat", "chmod", "open"):
                 if name in accessor.__dict__:
                     module = __import__("io") if name == "open" else os
-                    self._patched.append((accessor, name, accessor.__dict__[name]))
-                    setattr(accessor, name, staticmethod(lambda *a, _m=module, _n=name, **k: getattr(_m, _n)(*a, **k)))
+                    self._patches.set(accessor, name, staticmethod(lambda *a, _m=module, _n=name, **k: getattr(_m, _n)(*a, **k)))
 
     def _now(self):
         """The clock of the files, which stands still for some milliseconds: what is made from here on is later."""
@@ -165,13 +166,11 @@ class Paths:
                 self._busy = False
             return original(*again[0], **again[1]) if again is not None else result
 
-        self._patched.append((owner, name, original))
-        setattr(owner, name, stand_in)
+        self._patches.set(owner, name, stand_in)
 
     def end(self):
         """The functions are the program's own again."""
-        while self._patched:
-            setattr(*self._patched.pop())
+        self._patches.undo()
 
     def close(self):
         """Returns what the second run made that is there still, beside what the first did."""

@@ -3,6 +3,8 @@
 import os
 import sys
 
+from ..base.patches import Patches
+
 MUTED = []   # functions that return (object, name of a method) to silence as well, or None
 
 
@@ -51,7 +53,7 @@ class Quiet:
     """Holds what the second run writes to stdout and stderr back, and drops it."""
 
     def __init__(self):
-        self._saved, self._methods, self._streams = [], [], []
+        self._saved, self._methods, self._streams = [], Patches(), []
         HELD.append(self)
         for stream in (sys.stdout, sys.stderr):
             try:
@@ -82,9 +84,7 @@ class Quiet:
             setattr(sys, name, _Nowhere(stream))
 
     def _mute(self, owner, name):
-        before = owner.__dict__.get(name)
-        setattr(owner, name, _nothing)
-        self._methods.append((owner, name, before))
+        self._methods.set(owner, name, _nothing)
 
     def end(self):
         is_over(self)
@@ -95,12 +95,7 @@ class Quiet:
                 pass
         while self._streams:
             setattr(sys, *self._streams.pop())
-        while self._methods:
-            owner, name, before = self._methods.pop()
-            if before is None:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, before)
+        self._methods.undo()
         while self._saved:
             fd, copy = self._saved.pop()
             os.dup2(copy, fd)

@@ -3,7 +3,8 @@
 A program can be put back to where the window began only as far as a snapshot knows it. What its objects carry (a list that batches
 are taken out of, a count of steps that are left, a batch whose parts were popped) is as the first run left it, and a loop that asks
 for that may end, or raise, instead of coming to the step again. There is no way back from there: the training would be over. In the
-copy it costs nothing. Nor does what a run with other data would draw from objects that nothing sets back: the losses tell. What the copy changes dies with it; it has files of its own, and ends before it would reach another process.
+copy it costs nothing. Nor does what a run with other data would draw from objects that nothing sets back: the losses tell. What the
+copy changes dies with it; it has files of its own, and ends before it would reach another process.
 """
 
 import ctypes
@@ -17,7 +18,6 @@ import shutil
 import signal
 import stat
 import sys
-import threading
 import time
 import warnings
 
@@ -27,9 +27,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from .. import _native
 from ..base._places import is_library
 from . import discover
+from .paths import MAX_BYTES
 
 BACK, OTHER, ASTRAY, APART, UNKNOWN = "back", "other", "astray", "apart", "unknown"
-MAX_BYTES = 64 << 20     # of a file that is open for writing: the copy has one of its own
 SHORTEST, LONGEST = 10.0, 60.0    # seconds that are waited, once if in vain
 _PR_SET_PDEATHSIG = 1
 
@@ -46,7 +46,7 @@ REACHES = (
 
 _tell = None             # in the copy: where what came of it is written
 _of = None               # in the copy: the Rehearsal
-_hung = False            # one did not end, or none is wanted: no more is tried
+_off = False             # one did not end, or none is wanted: no more is tried
 
 
 def is_under_way():
@@ -54,10 +54,10 @@ def is_under_way():
     return _tell is not None
 
 
-def leave_out():
+def off():
     """None is tried from here on."""
-    global _hung
-    _hung = True
+    global _off
+    _off = True
 
 
 def came_back(optimizer, *_):
@@ -70,14 +70,14 @@ def end(outcome, why=""):
     """In the copy: that came of it. Does not return."""
     global _tell
     told, _tell = _tell, -1
-    if told == -1:       # met again as what is held is let go of
+    if told == -1:       # met again on the way out
         _exit(0)
     found = {"outcome": outcome, "why": why}
     try:
         if outcome in (ASTRAY, OTHER):
             found["counted"] = _of.ledger.counted()
         _of.ledger.put_back()  # memory that it shares with other processes
-    finally:               # what is held is not let go of: files would be those of the process again
+    finally:             # what is held is not let go of: files would be those of the process again
         _write(told, json.dumps(found).encode())
         _exit(0)
 
@@ -86,8 +86,8 @@ _exit, _write = os._exit, os.write         # a second run and the program may co
 
 
 class Rehearsal:
-    """expected: the optimizers that may step next. losses: what each loss of the window was, or None where that does not tell. blame() -> true where it is known why they come out
-    otherwise. drawn() -> why the data is other than in the first run, or ""; named() -> names that have other values."""
+    """expected: the optimizers that may step next. losses: what each loss of the window was, or None where that does not tell. blame() ->
+    true where it is known why they come out otherwise. drawn() -> why the data is other than in the first run, or ""; named() -> names that have other values."""
 
     def __init__(self, expected, optimizers, ledger, losses, blame, drawn, named):
         self.expected, self.optimizers, self.ledger, self.losses = expected, optimizers, ledger, losses
@@ -192,30 +192,16 @@ def _is_alike(a, b):
 
 def _why_not(optimizers):
     # A kernel's copy would speak to the notebook as well; a GPU is of one process.
-    if _hung or "ipykernel" in sys.modules or torch.cuda.is_available() and torch.cuda.is_initialized():
+    if _off or "ipykernel" in sys.modules or torch.cuda.is_available() and torch.cuda.is_initialized():
         return UNKNOWN
     for optimizer in optimizers:
         for tensor in (*discover.parameters(optimizer), *(b for _, b in discover.buffers(optimizer))):
             if tensor.is_shared():
                 return UNKNOWN
-    return UNKNOWN if others_run_user_code() else ""   # a thread of the program's own it may wait for
-
-
-def others_run_user_code():
-    """Does a thread beside this one run code of the program's own?"""
-    frames = sys._current_frames()
-    del frames[threading.get_ident()]      # it would refer to itself, and keep all that its callers name
-    for frame in frames.values():
-        while frame is not None:
-            file = frame.f_code.co_filename
-            if not is_library(file) and "site-packages" not in file:
-                return True
-            frame = frame.f_back
-    return False
+    return UNKNOWN if discover.others_run_user_code() else ""   # a thread of the program's own it may wait for
 
 
 def _wait(child, reader, limit):
-    global _hung
     until, text = time.monotonic() + limit, b""
     try:
         while (left := until - time.monotonic()) > 0 and select.select([reader], [], [], left)[0]:
@@ -224,7 +210,7 @@ def _wait(child, reader, limit):
                 break
             text += part
         else:
-            _hung = True
+            off()
     finally:
         os.close(reader)
         try:
@@ -255,12 +241,15 @@ def _own_files():
         try:
             how, here = fcntl.fcntl(number, fcntl.F_GETFL), os.lseek(number, 0, os.SEEK_CUR)
             path = f"/proc/self/fd/{number}"
-            if how & os.O_ACCMODE == os.O_RDONLY or os.fstat(number).st_size > MAX_BYTES:
+            if how & os.O_ACCMODE == os.O_RDONLY:
                 own = os.open(path, os.O_RDONLY)
             else:
-                own = os.memfd_create("finitude")
-                with open(path, "rb") as source, open(own, "wb", closefd=False) as target:
-                    shutil.copyfileobj(source, target)
+                own, size = os.memfd_create("finitude"), os.fstat(number).st_size
+                if how & os.O_ACCMODE == os.O_WRONLY or size > MAX_BYTES:
+                    os.ftruncate(own, size)     # nobody reads it, or it is too large: as long, of zeros that take no memory
+                else:
+                    with open(path, "rb") as source, open(own, "wb", closefd=False) as target:
+                        shutil.copyfileobj(source, target)
             os.lseek(own, here, os.SEEK_SET)
             os.dup2(own, number)
             os.close(own)

@@ -22,8 +22,7 @@ from .weights import Weights
 
 OTHER_NUMBERS = "other random numbers were drawn"
 OTHER_BITS = "loss or gradients came out with other bits"
-ASTRAY = {rehearsal.ASTRAY: ": the second run would not come back to this step", rehearsal.APART: ": the step exchanges values with another process",
-          rehearsal.OTHER: " did not reproduce the step: "}
+NOT_SO = {rehearsal.ASTRAY: ": the second run would not come back to this step", rehearsal.APART: ": the step exchanges values with another process"}
 COPIES_MB = 128       # where no --undo-mb is given, copies for the jump take no more than this,
 COPIES_SHARE = 0.01   # nor more than this of the time
 
@@ -86,20 +85,24 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
     weights = Weights(stepping, (session.config.capsule_max or COPIES_MB) << 20)
     # Where the script itself left a step out, what it saw in its gradients decided on the way.
     if vote is None and "advisory" not in alarm:
-        # Of a loss that a scaler scales, and of a way that begins in the middle of the window, it is not known what it is to be.
+        # Of a loss that a scaler scales or compiled code made, and of a way that begins in the middle of the window, it is not known
+        # what it is to be.
         losses = losses or [l["value"] for l in _native.window(optimizer)["losses"]]
         tells = not jumps and not over and session.scaler is None and not compat.compiled_code_ran()
+        tells_more = tells and restart.is_possible(session)
         told = rehearsal.Rehearsal(
             [*stepping, *left_out], stepping, ledger, losses if tells else None, lambda: ledger.ruined() or weights.changed(),
-            lambda: OTHER_NUMBERS if tells and restart.is_possible(session) and drawn != streams.sums() else "",
-            lambda: findings.other_values(named) if tells and restart.is_possible(session) else (),
+            lambda: OTHER_NUMBERS if tells_more and drawn != streams.sums() else "",
+            lambda: findings.other_values(named) if tells_more else (),
         ).hold(sys._getframe(), session.report.seconds() / max(1, _native.counters()["steps"]))
-        if told is not None:
+        if told is not None:     # in the process itself
             outcome, counted, other = told
             if outcome in (rehearsal.ASTRAY, rehearsal.OTHER) and not down and not other and (earlier := ledger.down(counted)):
                 return _begin(session, optimizer, alarm, sinks, tries, expected, vote, earlier, losses)
-            if outcome in ASTRAY:
-                return False, f"{way}{ASTRAY[outcome]}{other or OTHER_BITS * (outcome == rehearsal.OTHER)}"
+            if outcome == rehearsal.OTHER:
+                return False, f"{way} did not reproduce the step: {other or OTHER_BITS}"
+            if outcome in NOT_SO:
+                return False, way + NOT_SO[outcome]
     why = _native.rewind_begin()
     if why is not None:
         return False, f"{way}: {why}"

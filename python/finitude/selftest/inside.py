@@ -34,7 +34,7 @@ def begin(path):
     except OSError:
         return
     if not _active:
-        rehearsal.leave_out()   # what is put in is counted by hooks that a rehearsal has not
+        rehearsal.off()   # what is put in is counted by hooks that a rehearsal has not
         _active.append(Inside(order))
         _active[0].install()
 

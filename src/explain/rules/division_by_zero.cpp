@@ -9,14 +9,21 @@
 namespace finitude::explain {
 namespace {
 
-// By what the root is taken of: of a variance or a mean of squares, or of a sum of squares.
+// The op that made the first input of another; kNone: none traced.
+record::OpId before(const Scene& s, record::OpId id) {
+  if (id == record::kNone || s.trace.ops[id].inputs.empty()) return record::kNone;
+  return producer(s.trace, id, s.trace.ops[id].inputs[0]);
+}
+
+// By what the root is taken of: of a variance, or of a mean or a sum of squares.
 std::string what_root_is(const Scene& s, record::OpId root) {
-  const auto& inputs = s.trace.ops[root].inputs;
-  const record::OpId made = inputs.empty() ? record::kNone : producer(s.trace, root, inputs[0]);
+  const record::OpId made = before(s, root);
   if (made == record::kNone) return {};
   const std::string name = plain_name(s.trace.ops[made].name);
-  if (one_of(name, {"var", "mean", "var_mean"})) return ": a spread of zero";
-  return name == "sum" ? ": the norm of a zero vector" : "";
+  if (one_of(name, {"var", "var_mean"})) return ": a spread of zero";
+  const record::OpId squares = before(s, made);
+  if (squares == record::kNone || !one_of(plain_name(s.trace.ops[squares].name), {"pow", "square", "mul"})) return {};
+  return name == "mean" ? ": a spread of zero" : name == "sum" ? ": the norm of a zero vector" : "";
 }
 
 // What the zero is, by the op that made it.

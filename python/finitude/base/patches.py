@@ -1,0 +1,22 @@
+"""Attributes of modules, classes and objects that are others for a while."""
+
+
+class Patches:
+    """In order; `undo` puts the originals back, the last one first, and takes away what was not there before."""
+
+    def __init__(self):
+        self._saved = []
+
+    def set(self, owner, name, value):
+        """Raises what setattr raises; nothing is to be undone then."""
+        there, before = name in owner.__dict__, owner.__dict__.get(name)
+        setattr(owner, name, value)
+        self._saved.append((owner, name, there, before))
+
+    def undo(self):
+        while self._saved:
+            owner, name, there, before = self._saved.pop()
+            if there:
+                setattr(owner, name, before)
+            else:
+                delattr(owner, name)
