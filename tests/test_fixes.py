@@ -251,23 +251,3 @@ def test_a_clamp_is_followed_into_the_derivative_of_a_derivative(tmp_path):
     tried, = [e for e in alarm["cause"]["experiments"] if e["name"] == "whole step, self clamped to [-0.999999, 0.999999]"]
     assert "not finite" not in tried["outcome"], got.told()
     assert fix["verified"], got.told()
-
-
-def test_the_flag_of_a_scaler_is_no_value_that_a_fix_changes(tmp_path):
-    got = helpers.run(tmp_path, """
-import torch
-
-torch.manual_seed(0)
-model = torch.nn.Linear(4, 2)
-opt = torch.optim.SGD(model.parameters(), lr=0.1)
-scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-for i, x in enumerate(torch.utils.data.DataLoader(torch.randn(32, 4), batch_size=4)):
-    opt.zero_grad()
-    loss = torch.log(model(x).sigmoid() * (0.0 if i == 5 else 1.0)).mean()
-    scaler.scale(loss).backward()
-    scaler.unscale_(opt)
-    scaler.step(opt)
-    scaler.update()
-""")
-    alarm = got.the_alarm()
-    assert alarm["births"][0]["op"] == "aten::log" and alarm["fix"]["verified"], got.told()
