@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-16 clang-format 2>/dev/null))
 
-.PHONY: help setup build demo test zoo test-matrix test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu format clean
+.PHONY: help setup build demo test test-thorough zoo test-matrix test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu format clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,10 @@ demo: ## Watch a real model go NaN: the step is stopped, and the report names wh
 
 test: ## Set up, build, and pass every test: C++ core, sanitizers, Python, zoo
 	@tools/test.sh
+
+test-thorough: ## What make test leaves out for the time it takes: more values and programs of tests that it runs (6 minutes)
+	@tools/build.sh
+	@$(PY) -m pytest -q -n auto --dist worksteal -m thorough tests zoo
 
 zoo: ## Run every case of zoo/ and print the score table
 	@tools/build.sh

@@ -1,11 +1,13 @@
-"""Labels: a test without one of the others is `fast`. Those marked `cuda` run where a GPU is expected (FINITUDE_EXPECT_GPU=1, set by
+"""Labels: a test without one of the others is `fast`. Those that are `thorough` add values or programs to what another test shows
+already, and are left out of `make test` for the time they take: `make test-thorough` runs them. Those marked `cuda` run where a GPU is expected (FINITUDE_EXPECT_GPU=1, set by
 `make gpu`), and fail there rather than skip where there is none."""
 
 import os
 
 import pytest
+import torch  # noqa: F401  the extension links its libraries, and any file of tests may be the first to import it
 
-OTHER_LABELS = ("zoo", "slow", "matrix", "cuda", "frameworks")
+OTHER_LABELS = ("zoo", "slow", "thorough", "matrix", "cuda", "frameworks")
 
 
 @pytest.hookimpl(tryfirst=True)

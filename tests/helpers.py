@@ -124,17 +124,15 @@ def finitude(folder, *words, env=None, cold=False, limit=LIMIT):
     return Result(code, out, err, found, folder)
 
 
-def plain(folder, *words, env=None):
-    """`python *words`, without us: what a watched run is compared with."""
+def plain(folder, *words, env=None, cold=False):
+    """`python *words`, without us: what a watched run is compared with. A script is forked from the server too."""
+    words = list(map(str, words))
+    if not cold and words[0].endswith(".py"):
+        code, out, err = _server().run(folder, words, env or {}, plain=True)
+        return Result(code, out, err, None, pathlib.Path(folder))
     done = subprocess.run([sys.executable, *words], cwd=folder, env=environment(env), stdin=subprocess.DEVNULL,
                           capture_output=True, timeout=LIMIT, preexec_fn=_interruptible)
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode(), None, pathlib.Path(folder))
-
-
-def plain_forked(folder, *words):
-    """The same for a script, forked from the server that has torch imported: quicker."""
-    code, out, err = _server().run(folder, list(map(str, words)), {}, plain=True)
-    return Result(code, out, err, None, pathlib.Path(folder))
 
 
 def _interruptible():

@@ -34,7 +34,7 @@ def train(n, bad=()):
 def script(folder, body, env=None):
     """Runs a program that uses the API, under plain Python."""
     write_script(folder, TRAINING + PLACES + STEPS + "import finitude, sys\n" + body)
-    return plain(folder, "train.py", env=env)
+    return plain(folder, "train.py", env=env, cold=True)
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,7 @@
 """Looking at the program's objects leaves them as they are: CPython 3.11 and 3.12 make the dict of an object's attributes for who asks for
 `__dict__`, and every later access goes through it, which is slower."""
 
-import subprocess
-import sys
-
+import helpers
 import pytest
 from helpers import run
 
@@ -46,5 +44,5 @@ main()
 
 def test_they_have_a_dict_only_where_they_have_one_unwatched(tmp_path):
     got = run(tmp_path, SCRIPT)
-    plain = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    plain = helpers.plain(tmp_path, "train.py").out
     assert got.code == 0 and not got.alarms and got.out == plain, got.told()

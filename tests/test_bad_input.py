@@ -12,7 +12,7 @@ def same_as_plain(folder, text, *args, name="train.py", options=(), env=None):
     """Exit code, stdout and stderr (but for our closing line) are those of plain Python. Returns the watched run."""
     if text is not None:
         write_script(folder, text, name)
-    wanted = plain(folder, name, *args, env=env)
+    wanted = plain(folder, name, *args, env=env, cold=True)
     got = run(folder, None, *options, args=args, name=name, env=env)
     assert got.code == wanted.code, got.told()
     assert got.out == wanted.out
@@ -293,7 +293,7 @@ print(lines, [s for s in ours if s > 0])
 @pytest.mark.parametrize("setter", ["sys.settrace", "sys.setprofile"])
 def test_a_trace_function_sees_the_lines_it_would_see_without_us(tmp_path, setter):
     write_script(tmp_path, TRACED.replace("{setter}", setter))
-    wanted = plain(tmp_path, "train.py")
+    wanted = plain(tmp_path, "train.py", cold=True)
     got = run(tmp_path, None)
     got.assert_silent()
     assert got.out == wanted.out and wanted.code == 0 and wanted.out.count(",") > 5
@@ -310,6 +310,6 @@ def test_an_alarm_under_a_trace_function_is_still_explained(tmp_path):
 def test_a_fresh_process_behaves_as_the_forked_ones_of_these_tests(tmp_path):
     write_script(tmp_path, NEVER_TRAINS["exits with a text"])
     got = run(tmp_path, None, cold=True)
-    wanted = plain(tmp_path, "train.py")
+    wanted = plain(tmp_path, "train.py", cold=True)
     assert (got.code, got.out, without_closing_line(got.err)) == (wanted.code, wanted.out, wanted.err)
     assert got.report["outcome"] == "unwatched" and sys.executable and os.path.isabs(got.report["script"])

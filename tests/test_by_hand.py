@@ -43,7 +43,7 @@ def test_a_healthy_program_is_watched_and_trains_to_the_same_bits(tmp_path, upda
     text = script(update, bad=None) + "print(w.tolist())\n"
     run = helpers.run(tmp_path, text)
     run.assert_silent()
-    assert run.watched["steps"] == 8 and run.out == helpers.plain_forked(tmp_path, tmp_path / "train.py").out
+    assert run.watched["steps"] == 8 and run.out == helpers.plain(tmp_path, tmp_path / "train.py").out
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_raise_comes_out_of_the_next_call_and_the_weights_are_put_back(tmp_path,
 @pytest.mark.parametrize("update", UPDATES)
 def test_warn_changes_nothing(tmp_path, update):
     run = helpers.run(tmp_path, script(update), "--on-alarm", "warn")
-    assert run.out == helpers.plain_forked(tmp_path, tmp_path / "train.py").out and run.the_alarm()["step"] == 4, run.told()
+    assert run.out == helpers.plain(tmp_path, tmp_path / "train.py").out and run.the_alarm()["step"] == 4, run.told()
 
 
 def test_a_program_that_drops_the_step_itself_is_left_alone(tmp_path):
@@ -136,7 +136,7 @@ def test_a_closure_is_called_again_and_leaves_nothing_behind(tmp_path):
     alarm = run.the_alarm()
     assert (alarm["step"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "persistent", "closure", True), run.told()
     assert alarm["births"][0]["source"] == BIRTH and alarm["weights"] == "clean"
-    before, after = helpers.plain_forked(tmp_path, tmp_path / "train.py").out, run.out
+    before, after = helpers.plain(tmp_path, tmp_path / "train.py").out, run.out
     assert after.replace("True True", "") == before.replace("False False", "") and "True True" in after
     assert replayed(run) == "identical"
 

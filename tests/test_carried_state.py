@@ -45,7 +45,7 @@ def test_a_program_that_goes_on_finds_the_state_that_it_left(tmp_path, text):
     # The same losses as where the program itself leaves that step out.
     own = text.replace("loss.backward()", "loss.backward() if k != 30 else None").replace("opt.step()", "opt.step() if k != 30 else None")
     helpers.write_script(tmp_path, own, "own.py")
-    assert got.out == helpers.plain_forked(tmp_path, "own.py").out
+    assert got.out == helpers.plain(tmp_path, "own.py").out
 
 
 # The loss depends on what an object has counted, in ways that show although it is infinite.
@@ -89,7 +89,7 @@ def test_what_an_object_counts_is_set_back_where_the_step_depends_on_it(tmp_path
     # As where the program itself applies no such step, and counts it all the same.
     own = COUNTED.format(weight=weight, leave_out="trainer.opt.step = (lambda: None) if i == 5 else type(trainer.opt).step.__get__(trainer.opt)")
     helpers.write_script(tmp_path, own, "own.py")
-    assert (got.code, got.out) == (0, helpers.plain_forked(tmp_path, "own.py").out), got.told()
+    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "own.py").out), got.told()
 
 
 def test_names_and_flags_beside_the_figures_count_nothing(tmp_path):
@@ -110,4 +110,4 @@ def test_where_no_count_explains_it_the_program_goes_on_as_it_was(tmp_path):
     assert alarm["rerun_by"] == "restart" and alarm["rerun_verified"], got.told()
     own = text.replace("    trainer.step(x)", "    trainer.opt.step = (lambda: None) if i == 5 else type(trainer.opt).step.__get__(trainer.opt)\n    trainer.step(x)")
     helpers.write_script(tmp_path, own, "own.py")
-    assert (got.code, got.out) == (0, helpers.plain_forked(tmp_path, "own.py").out), got.told()
+    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "own.py").out), got.told()

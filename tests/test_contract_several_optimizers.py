@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers import plain_forked, training
+from helpers import plain, training
 
 TWO = """
 head = nn.Linear(4, 3)
@@ -163,7 +163,7 @@ if i % 3 == 2: second.step(); torch.optim.Optimizer.zero_grad(second)
 """
     got = joint(tmp_path, body, "--on-alarm", "warn")
     assert got.alarms[0]["rerun_verified"], got.told()
-    assert got.out == plain_forked(tmp_path, "train.py").out
+    assert got.out == plain(tmp_path, "train.py").out
 
 
 @pytest.mark.parametrize("bad", [2, 3], ids=["before the other step", "after it"])

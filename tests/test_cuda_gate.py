@@ -217,7 +217,7 @@ def test_on_and_off_are_bit_identical(tmp_path):
     env = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     watched = run(tmp_path, ON_GPU + textwrap.dedent(body), "--on-alarm", "skip", cold=True, env=env, limit=180)
     script = write_script(tmp_path, ON_GPU + textwrap.dedent(body))
-    assert watched.code == 0 and watched.out == plain(tmp_path, script.name, env=env).out, watched.told()
+    assert watched.code == 0 and watched.out == plain(tmp_path, script.name, env=env, cold=True).out, watched.told()
 
 
 def test_two_devices(tmp_path):

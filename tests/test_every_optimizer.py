@@ -13,6 +13,9 @@ pytestmark = pytest.mark.slow  # a minute: every mode of every class
 CLASSES = {name: kind for name, kind in vars(torch.optim).items()
            if inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer}
 
+# Dense, decoupled, of a closure, of sparse gradients, with state that is made at once, by the shape of a parameter. The others are of these kinds.
+OF_EACH_KIND = ("SGD", "AdamW", "LBFGS", "SparseAdam", "Adagrad", "Adafactor", "Muon")
+
 # What an argument is set to besides its default; of every other argument that is a flag: to the other value.
 VALUES = {
     "foreach": (False, True), "fused": (True,), "momentum": (0.9,), "weight_decay": (0.1,), "dampening": (0.1,),
@@ -58,7 +61,7 @@ def models_for(make, closure):
     return accepted[:1] + [m for m in accepted[1:] if m.sparse], [why for _, why in said if why]
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", [n if n in OF_EACH_KIND else pytest.param(n, marks=pytest.mark.thorough) for n in CLASSES])
 def test_a_veto_is_exact_in_every_mode(name):
     kind = CLASSES[name]
     for mode in arguments(kind):

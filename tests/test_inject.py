@@ -252,7 +252,7 @@ for i, x in BATCHES:
 """
 
 
-@pytest.mark.parametrize("batches", ["batches()", "enumerate(data)"])
+@pytest.mark.parametrize("batches", ["batches()", pytest.param("enumerate(data)", marks=pytest.mark.thorough)])
 def test_what_depends_on_the_number_of_the_step_is_not_fixed_in_place_of_another(tmp_path, batches):
     """The program as it was is finite wherever it counts another step: that is no fix."""
     made = helpers.run(tmp_path, BY_NUMBER.replace("BATCHES", batches).replace("LOG", "torch.log(p)"))

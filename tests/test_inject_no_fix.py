@@ -14,7 +14,7 @@ def captured(tmp_path_factory):
     return Captured(tmp_path_factory.mktemp("loader"), LOADER.replace("WORKERS", "0"))
 
 
-@pytest.mark.parametrize("zeroed", ["set_to_none=True", "set_to_none=False"])
+@pytest.mark.parametrize("zeroed", ["set_to_none=False", pytest.param("set_to_none=True", marks=pytest.mark.thorough)])
 def test_a_step_without_its_backward_is_not_fixed(captured, zeroed):
     """Nothing of it is bad but the loss, which nobody asks for any more."""
     left_out = (STEP, "loss = loss_of(x, y)\n            if torch.isfinite(loss): loss.backward()")

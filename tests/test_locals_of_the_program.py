@@ -1,8 +1,6 @@
 """A dict that locals() gave the program is the program's: watched or not, what it says stays as it is."""
 
-import subprocess
-import sys
-
+import helpers
 import pytest
 from helpers import run
 
@@ -39,7 +37,7 @@ main()
 def test_it_says_what_it_says_unwatched(tmp_path, bad):
     script = SCRIPT.replace("BAD", bad)
     got = run(tmp_path, script, "--on-alarm", "skip")
-    plain = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    plain = helpers.plain(tmp_path, "train.py").out
 
     def told(text):  # what the loss is after a step that was left out is another matter
         return [line.rsplit(" ", 1)[0] for line in text.splitlines()]

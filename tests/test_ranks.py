@@ -165,7 +165,7 @@ torch.manual_seed(100 + rank)
 SILENTLY = "lambda y: dist.group.WORLD._get_backend(y.device).allreduce([y]).wait()"  # no operator of PyTorch's is called
 
 
-@pytest.mark.parametrize("late", ["", "\nif rank == 1 and step == 3: time.sleep(0.3)"], ids=["", "one rank is late"])
+@pytest.mark.parametrize("late", ["\nif rank == 1 and step == 3: time.sleep(0.3)", pytest.param("", marks=pytest.mark.thorough)], ids=["one rank is late", ""])
 def test_what_another_rank_gave_is_born_in_the_collective(tmp_path, late):
     """Its call may be over before the values are there, or after: that does not change who is told to have written them."""
     text = ranks(FINE + late + """

@@ -89,7 +89,7 @@ def script(kind, bad):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_second_run_takes_nothing_of_the_data(tmp_path, kind, bad):
     got = helpers.run(tmp_path, script(kind, bad), "--on-alarm", "skip")
-    assert got.code == 0 and got.out == helpers.plain_forked(tmp_path, "train.py").out, got.told()
+    assert got.code == 0 and got.out == helpers.plain(tmp_path, "train.py").out, got.told()
     alarm = got.the_alarm()
     assert alarm["step"] == bad and "goes on from where it stands" in alarm["rerun_text"], got.told()
 
@@ -171,6 +171,6 @@ HARMLESS = {
 @pytest.mark.parametrize("kind", HARMLESS)
 def test_what_this_step_does_not_read_on_keeps_it_from_nothing(tmp_path, kind):
     got = helpers.run(tmp_path, INNOCENT.replace("MAKE", textwrap.dedent(HARMLESS[kind])), "--on-alarm", "skip")
-    assert got.code == 0 and got.out == helpers.plain_forked(tmp_path, "train.py").out, got.told()
+    assert got.code == 0 and got.out == helpers.plain(tmp_path, "train.py").out, got.told()
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (2, "rewind", True), got.told()

@@ -69,7 +69,7 @@ def test_the_training_goes_on_as_if_the_step_had_been_left_out(tmp_path, name, b
     loop, ways = LOOPS[name]
     got = helpers.run(tmp_path, program(loop, bad), "--on-alarm", "skip")
     helpers.write_script(tmp_path, program(loop, bad, True), "plain.py")
-    without = helpers.plain_forked(tmp_path, "plain.py")
+    without = helpers.plain(tmp_path, "plain.py")
     assert without.code == 0, without.told()
     alarm = got.the_alarm()
     assert (got.code, got.out) == (0, without.out), got.told()
@@ -141,6 +141,6 @@ def test_workers_of_a_loader_outlive_the_copy(tmp_path):
     got = helpers.run(tmp_path, program(loop, 4), "--on-alarm", "skip")
     helpers.write_script(tmp_path, program(loop, 4, True), "plain.py")
     alarm = got.the_alarm()
-    assert (got.code, got.out) == (0, helpers.plain_forked(tmp_path, "plain.py").out), got.told()
+    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "plain.py").out), got.told()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "restart", True), got.told()
     assert "the second run would not come back to this step" in alarm["rerun_text"], alarm["rerun_text"]

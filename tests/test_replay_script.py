@@ -86,7 +86,7 @@ def check(folder, capsule, op):
     script = written(folder, capsule)
     text = script.read_text()
     assert f'"""{op}' in text and len(text.splitlines()) < 60, text
-    ran = helpers.plain_forked(folder, script)
+    ran = helpers.plain(folder, script)
     assert ran.code == 0 and re.search(r"^[1-9]\d* values are not finite, as recorded$", ran.out, re.M), text + ran.told()
     assert ("leaves = [" in text) == ("a gradient is not finite, as recorded" in ran.out), text + ran.told()
     return text
@@ -134,5 +134,5 @@ def test_a_script_that_differs_says_so(tmp_path):
     capsule = tmp_path / helpers.run(tmp_path, LOOP.format(before=before, body=indent(body))).the_alarm()["capsule"]
     script = written(tmp_path, capsule)
     script.write_text(script.read_text().replace("torch.ops.aten.log.default(self)", "torch.ops.aten.log.default(self + 1)"))
-    ran = helpers.plain_forked(tmp_path, script)
+    ran = helpers.plain(tmp_path, script)
     assert ran.code == 1 and "recorded were" in ran.err

@@ -98,7 +98,7 @@ def test_a_batch_of_a_loader(tmp_path):
     assert done.code == 0 and "found there" in done.out, done.told()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_twenty_places_of_five_programs(tmp_path):
     """docs/selftest.md names those that are not exact in all; the line is to be in 98 %."""
     out = tmp_path / "all.json"

@@ -61,7 +61,7 @@ def test_state_outside_of_attributes_and_lists_is_written_once(tmp_path):
     helpers.write_script(tmp_path, MODULE, "others.py")
     got = helpers.run(tmp_path, WRITES, "--on-alarm", "skip")
     assert got.the_alarm()["rerun_by"] == "rewind" and got.alarms[0]["step"] == 3, got.told()
-    assert (got.code, got.out) == (0, helpers.plain_forked(tmp_path, "train.py").out), got.told()
+    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "train.py").out), got.told()
 
 
 BAR = """
@@ -92,7 +92,7 @@ def test_a_generator_goes_on_with_the_figures_that_the_first_run_left_it(tmp_pat
     text = BAR.replace("        yield row\n", "        begun = time.monotonic()\n        yield row\n        print(begun < started)\n")
     got = helpers.run(tmp_path, text, "--on-alarm", "skip")
     assert got.the_alarm()["rerun_by"] == "rewind", got.told()
-    assert got.out == helpers.plain_forked(tmp_path, "train.py").out, got.told()
+    assert got.out == helpers.plain(tmp_path, "train.py").out, got.told()
 
 
 UNCOUNTED = """
@@ -123,6 +123,6 @@ def test_tensors_written_through_data_or_numpy_are_as_the_first_run_left_them(tm
     """Neither leaves a mark in the tensor's version."""
     got = helpers.run(tmp_path, UNCOUNTED, "--on-alarm", policy)
     assert got.code == 0, got.told()
-    assert got.out == helpers.plain_forked(tmp_path, "train.py").out, got.told()
+    assert got.out == helpers.plain(tmp_path, "train.py").out, got.told()
     first = got.alarms[0]
     assert first["rerun"] == "persistent" and "other data" not in first["rerun_text"], first["rerun_text"]

@@ -297,7 +297,7 @@ def test_a_healthy_run_says_what_it_says_alone(tmp_path, every):
     text = script("statistics", "adam", 0, True, 2).replace("i == 33", "i == 99").replace("nn.ReLU()", "nn.Dropout(0.3)") + HASHED
     got = helpers.run(tmp_path, text, "--tape-every", every)
     got.assert_silent()
-    alone = helpers.plain(tmp_path, "train.py")
+    alone = helpers.plain(tmp_path, "train.py", cold=True)
     assert (got.out, helpers.without_closing_line(got.err)) == (alone.out, alone.err)
 
 

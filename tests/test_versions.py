@@ -23,7 +23,7 @@ def other_torch(folder, text):
 
 def told_in_one_line(folder, got, *words):
     """It ran as under plain Python but for one line of ours; the report gives the same reason."""
-    wanted = plain(folder, "train.py", "a", "b c")
+    wanted = plain(folder, "train.py", "a", "b c", cold=True)
     first, rest = got.err.split("\n", 1)
     assert (got.code, got.out, rest) == (wanted.code, wanted.out, wanted.err) and got.code == 3, got.told()
     assert first.startswith("finitude: ") and first.endswith("; the program runs unwatched."), first

@@ -56,7 +56,7 @@ def test_what_goes_on_goes_on_with_the_weights_of_the_first_run(tmp_path):
     got = _run(tmp_path, WHOLE, "--on-alarm", "skip")
     own = DECAYED.replace("BAD", WHOLE).replace("SHRINK", BY_HAND).replace("opt.step()", "opt.step() if k != 4 else None")
     helpers.write_script(tmp_path, own, "own.py")
-    assert got.out == helpers.plain_forked(tmp_path, "own.py").out, got.told()
+    assert got.out == helpers.plain(tmp_path, "own.py").out, got.told()
 
 
 @pytest.mark.fast
@@ -64,7 +64,7 @@ def test_what_goes_on_goes_on_with_the_weights_of_the_first_run(tmp_path):
 def test_a_harmless_loss_changes_nothing(tmp_path, policy):
     got = _run(tmp_path, LOSS_ALONE, "--on-alarm", policy)
     assert got.code == 0 and got.the_alarm()["harmless"], got.told()
-    assert got.out == helpers.plain_forked(tmp_path, "train.py").out
+    assert got.out == helpers.plain(tmp_path, "train.py").out
 
 
 @pytest.mark.fast
@@ -99,7 +99,7 @@ def test_a_harmless_alarm_lets_a_program_go_on_that_reads_its_outputs(tmp_path):
     """`stop` acts as `warn` there, so a name that is gone would end a program that has nothing to fear."""
     got = helpers.run(tmp_path, READ_LATER)
     assert got.code == 0 and got.the_alarm()["harmless"], got.told()
-    assert got.out == helpers.plain_forked(tmp_path, "train.py").out
+    assert got.out == helpers.plain(tmp_path, "train.py").out
 
 
 INFERENCE = """

@@ -28,7 +28,7 @@ run_pytest() {
 
 run_slow() {
   local rc=0
-  run_pytest slow slow worksteal zoo tests || rc=$?  # few, long, and with little in common; the zoo's, the longest, first
+  run_pytest slow "slow and not thorough" worksteal zoo tests || rc=$?  # few, long, and with little in common; the zoo's, the longest, first
   [ "$rc" -eq 5 ] || return "$rc"
 }
 
@@ -66,8 +66,8 @@ native_suite kernels "kernels and ring as released"
 native_suite tsan "ring and event sink under TSan"
 if step "extension" build_extension; then
   attempt ctest-cpp "C++ API" run_cpp
-  attempt pytest-fast "Python tests" run_pytest fast "not zoo and not slow and not frameworks"
-  attempt pytest-zoo "zoo" run_pytest zoo "zoo and not slow"
+  attempt pytest-fast "Python tests" run_pytest fast "not zoo and not slow and not thorough and not frameworks"
+  attempt pytest-zoo "zoo" run_pytest zoo "zoo and not slow and not thorough"
   attempt pytest-slow "slow tests" run_slow
 else
   broken+=("pytest=extension")

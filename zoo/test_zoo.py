@@ -152,7 +152,7 @@ def test_the_score_does_not_move_with_names_lines_seeds_and_sizes():
     assert code == 0, said
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_variants_declare_is_true_without_us():
     code, said = run_tool("zoo.plain", "--set", SHUFFLED, "--variant-seeds", "1")
     assert code == 0, said

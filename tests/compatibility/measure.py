@@ -56,8 +56,8 @@ def unwatched(row, folder):
     if row.launcher == ("notebook",):
         return notebooks.run(folder, program, None)
     if not row.launcher:
-        return helpers.plain_forked(folder, *words)
-    return helpers.plain(folder, *(words[1:] if words[0] == helpers.sys.executable else words))
+        return helpers.plain(folder, *words)
+    return helpers.plain(folder, *(words[1:] if words[0] == helpers.sys.executable else words), cold=True)
 
 
 def line_of(birth, program):
