@@ -246,7 +246,7 @@ def test_where_one_rank_cannot_go_back_none_does(tmp_path):
         [a["rerun_text"] for a in got.alarms]
 
 
-@pytest.mark.parametrize("level", ["trace", "tape"])
+@pytest.mark.parametrize("level", ["trace", pytest.param("tape", marks=pytest.mark.thorough)])
 def test_what_was_recorded_as_the_step_happened_explains_it_on_each_rank(tmp_path, level):
     got = torchrun(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--level", level)
     first, second = got.alarms

@@ -85,7 +85,7 @@ def script(kind, bad):
     return READS.replace("MAKE", textwrap.dedent(KINDS[kind])).replace("BAD", str(bad))
 
 
-@pytest.mark.parametrize("bad", [2, 3], ids=["within", "last"])
+@pytest.mark.parametrize("bad", [pytest.param(2, id="within"), pytest.param(3, id="last", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_second_run_takes_nothing_of_the_data(tmp_path, kind, bad):
     got = helpers.run(tmp_path, script(kind, bad), "--on-alarm", "skip")

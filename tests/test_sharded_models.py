@@ -75,7 +75,7 @@ def run(folder, text, *options):
     return cold(folder, *options, *TORCHRUN, "2", "train.py", limit=3 * LIMIT)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.thorough) if k == "fsdp1" else k for k in KINDS])
 def test_a_bad_step_is_stopped_explained_and_replayed(tmp_path, kind):
     got = run(tmp_path, program(kind, "step == 5 and rank == 1"))
     assert got.code == 1 and [(a["step"], a["weights"]) for a in got.alarms] == [(5, "clean")] * 2, got.told()

@@ -32,7 +32,7 @@ print(sums[0], sums[1])
 """
 
 
-@pytest.mark.parametrize("on_alarm", ["skip", "stop"])
+@pytest.mark.parametrize("on_alarm", ["skip", pytest.param("stop", marks=pytest.mark.thorough)])
 def test_a_bad_step_in_one_thread_leaves_the_other_as_it_is(tmp_path, on_alarm):
     helpers.write_script(tmp_path, TWO.replace("BAD", "continue"), "left_out.py")
     got = helpers.run(tmp_path, TWO.replace("BAD", "x[3] = 0"), "--on-alarm", on_alarm, cold=True)
