@@ -226,6 +226,7 @@ class Trace:
                 self._returned(frame, state, arg)
                 self.frames.pop(id(frame), None)
             else:
+                self.events += 1   # what was noted just now is of the line before
                 state.line, state.began, state.infinite = frame.f_lineno, self.events, self._infinite_names(frame)
         return self._event
 
