@@ -144,3 +144,31 @@ def test_workers_of_a_loader_outlive_the_copy(tmp_path):
     assert (got.code, got.out) == (0, helpers.plain_forked(tmp_path, "plain.py").out), got.told()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "restart", True), got.told()
     assert "the second run would not come back to this step" in alarm["rerun_text"], alarm["rerun_text"]
+
+
+def test_the_copy_leaves_nothing_behind(tmp_path):
+    """What it makes under names never used before, and what it puts in the place of a file: there only if the run in place is made."""
+    about = tmp_path / "about"
+    about.mkdir()
+    loop = ("import json, tempfile, uuid\ntodo = list(enumerate(data))[::-1]\nwhile todo:\n    os.makedirs(f'made/{{uuid.uuid4().hex}}/in')\n"
+            "    i, x = todo.pop()\n    number, path = tempfile.mkstemp(dir='.', prefix='new-')\n"
+            "    with os.fdopen(number, 'w') as f: json.dump({{'left': len(todo)}}, f)\n    os.replace(path, 'latest.json')\n    train(x, i)")
+    got = helpers.run(tmp_path, program(loop, 4), env={"TMPDIR": str(about)}, cold=True)
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "restart", True), got.told()
+    first = 5 if "written a second time" not in alarm["rerun_text"] else 10   # the second process has made its own
+    assert (tmp_path / "latest.json").read_text() == '{"left": 3}', got.told()
+    assert len(list((tmp_path / "made").iterdir())) == first and not list(tmp_path.glob("new-*")) and not list(about.glob("finitude-*")), got.told()
+
+
+def test_a_file_that_is_put_in_the_place_of_another_is_that_of_the_first_run(tmp_path):
+    loop = ("import tempfile, uuid\nfor i, x in enumerate(data):\n    os.makedirs(f'made/{{uuid.uuid4().hex}}/in')\n    number, path = tempfile.mkstemp(dir='.', prefix='new-')\n"
+            "    with os.fdopen(number, 'w') as f: f.write(f'{{i}} {{path}}')\n    os.replace(path, 'latest.txt')\n"
+            "    if not os.path.exists('first.txt'): os.link('latest.txt', 'first.txt')\n    train(x, i); assert os.path.samefile('latest.txt', 'latest.txt')\n    last = path")
+    got = helpers.run(tmp_path, program(loop + "\n    if i == 4: break", 4), "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert got.code == 0 and (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "rewind", True), got.told()
+    assert (tmp_path / "latest.txt").read_text().startswith("4 ") and not list(tmp_path.glob("new-*")), got.told()
+    made = [str(p.relative_to(tmp_path)) for p in (tmp_path / "made").iterdir()]
+    assert len(made) == 6 and sum(m in alarm["rerun_text"] for m in made) == 1, (made, alarm["rerun_text"])
+    assert "latest.txt" not in alarm["rerun_text"], alarm["rerun_text"]

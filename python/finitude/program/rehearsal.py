@@ -18,6 +18,7 @@ import shutil
 import signal
 import stat
 import sys
+import tempfile
 import time
 import warnings
 
@@ -26,7 +27,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .. import _native
 from ..base._places import is_library
-from . import discover
+from . import discover, paths
 from .paths import MAX_BYTES
 
 BACK, OTHER, ASTRAY, APART, UNKNOWN = "back", "other", "astray", "apart", "unknown"
@@ -100,16 +101,21 @@ class Rehearsal:
         global _tell, _of
         if why := _why_not(self.optimizers):
             return why, (), ""
+        try:
+            folder = tempfile.mkdtemp(prefix="finitude-")
+        except OSError:                        # no room for what it would write
+            return UNKNOWN, (), ""
         reader, writer = os.pipe2(os.O_CLOEXEC)
-        _tell, _of = writer, self              # known before handlers of a fork are called
+        _tell, _of, paths.of_copy = writer, self, folder   # known before handlers of a fork are called
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")   # of threads: what they hold is waited for no longer than told below
                 child = os.fork()
         except OSError:
-            _tell = None
+            _tell = paths.of_copy = None
             os.close(reader)
             os.close(writer)
+            paths.take_away_made(folder)
             return UNKNOWN, (), ""
         if child == 0:
             try:
@@ -117,9 +123,12 @@ class Rehearsal:
             except BaseException:
                 end(UNKNOWN)
             return None
-        _tell = _of = None
+        _tell = _of = paths.of_copy = None
         os.close(writer)
-        return _wait(child, reader, min(LONGEST, SHORTEST + 10 * seconds_per_step))
+        try:
+            return _wait(child, reader, min(LONGEST, SHORTEST + 10 * seconds_per_step))
+        finally:
+            paths.take_away_made(folder)
 
     # -- in the copy -----------------------------------------------------------------------------
 
