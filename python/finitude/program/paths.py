@@ -87,6 +87,9 @@ class Paths:
         if key in self.others:
             return self.others[key]
         exists = os.path.exists(key) and key not in self._gone
+        if key in self.made or not exists and os.path.dirname(key) in self.made:
+            self._has_made(key)                 # a folder that it made is not to lack what it has put there
+            return None
         if exists and not os.path.isfile(key) or not exists and not os.path.isdir(os.path.dirname(key)):
             return None                         # a device, or an error that is to be what it was
         try:
@@ -317,12 +320,10 @@ class Paths:
         if flags & os.O_ACCMODE == os.O_RDONLY:
             self.missing(path, key)
             return ((self.others.get(key, path), flags, mode), {}), None
-        if key not in self.others and (not os.path.exists(key) or key in self._gone):
-            is_new = not os.path.exists(key)
+        if key not in self.others and not os.path.exists(key):
             fd = original(path, flags, mode)
             self.opened(fd)
-            if is_new:
-                self._has_made(key)
+            self._has_made(key)
             return None, fd
         other = self.another(key, flags & (os.O_TRUNC | os.O_EXCL))
         if other is None:
