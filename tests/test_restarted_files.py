@@ -74,6 +74,17 @@ def test_a_second_process_finds_no_file_of_the_first_and_leaves_none(tmp_path, n
     assert got.code == 0 and found == expected and expected[-1] == "(9, 8) 8", got.told()
 
 
+def test_temporary_files_may_lie_below_the_folder_of_the_script(tmp_path):
+    """What the second process found is read from there."""
+    for name in ("here", "about"):
+        (tmp_path / name).mkdir()
+    helpers.write_script(tmp_path, KEEPS_FILES)
+    got = helpers.finitude(tmp_path / "here", "run", "--report", "report.json", str(tmp_path / "train.py"), env={"TMPDIR": str(tmp_path / "about")}, cold=True)
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "restart", True), got.told()
+    assert "written a second time" not in alarm["rerun_text"] and not list((tmp_path / "about").glob("finitude-*")), alarm["rerun_text"]
+
+
 def test_what_is_written_twice_all_the_same_is_named_and_nothing_else(tmp_path):
     tmp_path = tmp_path / "here,too"
     tmp_path.mkdir()

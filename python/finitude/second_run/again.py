@@ -102,7 +102,7 @@ def explain(members, command, environment, settings, seconds, cwd=None):
     if settings.on_alarm != "stop":
         return False
     cwd = cwd or os.getcwd()
-    directory = scratch_outside(cwd)
+    directory = scratch_outside(*directories_of(cwd, command[1:]))
     try:
         wanted = _orders(members, directory)
         if not wanted:

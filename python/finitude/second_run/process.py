@@ -111,7 +111,7 @@ def run(start, command, environment, directory, alarm, resumed="", ours=(), stay
     teller = _Teller(alarm["step"], took_first, os.path.join(directory, "steps.ring"), resumed)
     try:
         try:
-            apart = Apart(scratch, start.cwd, command[1:], time.time() - took_first, [*ours, directory, scratch], fresh=not resumed, stay=[stays])
+            apart = Apart(scratch, start.cwd, command[1:], time.time() - took_first, [*ours, directory, scratch], fresh=not resumed, stay=[stays, directory])
         except OSError:
             pass  # its files are written a second time then, which is said
         with_us = again.ends_with_us(signal.SIGKILL)

@@ -82,7 +82,7 @@ def _ask(session, alarm, order, more, recorded):
     """Sends a second process. (what it found or None, why it did not, what has to be said of its files, where its capsule is)."""
     start = session.start
     folder = capsule.folder_for(session, alarm) if recorded else None
-    directory = process.scratch_outside(start.cwd)
+    directory = apart.scratch_outside(*apart.directories_of(start.cwd, start.command[1:]))
     try:
         path = os.path.join(directory, "order.json")
         result = os.path.join(directory, "result.json")
