@@ -158,3 +158,23 @@ def test_functions_of_a_process_that_is_to_leave_files_alone(tmp_path):
     assert said["removed"] == [False, True] and said["empty"] == [[], False]
     assert said["after"] == {"before/a.txt": "a", "before/b.txt": "b", "first/d.txt": "d", "first/in/c.txt": "c", "child.txt": "child"}
     assert said["left"] == ["alone.py", "before", "child.txt", "first"]
+
+
+def test_where_too_many_files_are_to_be_looked_at_it_is_said_what_may_be(tmp_path, monkeypatch):
+    from finitude.second_run import apart
+
+    def said(held):
+        (tmp_path / "scratch").mkdir()
+        it = apart.Apart(str(tmp_path / "scratch"), str(tmp_path), [], 0.0, [str(tmp_path / "scratch")])
+        it.began()
+        if held:
+            (tmp_path / "scratch" / "held-1").mkdir()
+        (tmp_path / f"new-{held}").write_text("x")
+        words = it.ended()
+        __import__("shutil").rmtree(tmp_path / "scratch")
+        return words
+
+    assert said(False) == said(True).replace("True", "False") == "written a second time, or changed meanwhile: new-False"
+    monkeypatch.setattr(apart, "_MOST_FILES", 0)
+    assert said(False) == f"files that it writes below {tmp_path} were written a second time"
+    assert said(True) == f"files that it writes by other means than Python's below {tmp_path} were written a second time"

@@ -41,7 +41,7 @@ class Apart:
         self._told, self._before = os.path.join(scratch, "apart"), {}
         self._left_out = left_out
         with open(os.path.join(scratch, "plan"), "w", encoding="utf-8") as f:
-            json.dump({"inside": self.inside, "made": self.made}, f)
+            json.dump({"directories": self.directories, "made": self.made}, f)
         self._plan = []
         for number, directory in enumerate(self.inside):
             upper, work = (os.path.join(scratch, f"{kind}{number}") for kind in ("upper", "work"))
@@ -93,14 +93,15 @@ class Apart:
         self._before = {d: _states(d, self._left_out) for d in self.not_kept()}
 
     def clear(self):
-        """Takes away what the child has made, after its end."""
-        for name in os.listdir(self.scratch):
-            if name.startswith(_HELD):
-                paths.take_away_made(os.path.join(self.scratch, name))
+        """Takes away what the child has made, after its end. Did it hold anything itself?"""
+        held = [os.path.join(self.scratch, name) for name in os.listdir(self.scratch) if name.startswith(_HELD)]
+        for folder in held:
+            paths.take_away_made(folder)
+        return bool(held)
 
     def ended(self):
         """What has to be said of the files, after the child has ended."""
-        self.clear()
+        held = self.clear()
         changed, unknown = [], []
         for directory, before in self._before.items():
             now = _states(directory, self._left_out)
@@ -108,7 +109,7 @@ class Apart:
                 unknown.append(directory)
             else:
                 changed += [p for p in sorted({*before, *now}) if before.get(p) != now.get(p)]
-        said = [written_below(unknown)] if unknown else []
+        said = [written_below(unknown, held)] if unknown else []
         if changed:
             more = f" and {len(changed) - _MOST_NAMES} more" if len(changed) > _MOST_NAMES else ""
             names = ", ".join(os.path.relpath(p, self.cwd) for p in changed[:_MOST_NAMES])
@@ -116,8 +117,10 @@ class Apart:
         return "; ".join(said)
 
 
-def written_below(directories):
-    return f"files that it writes below {', '.join(directories[:3])} were written a second time" if directories else ""
+def written_below(directories, held=False):
+    """held: what goes through Python's functions was not."""
+    how = " by other means than Python's" if held else ""
+    return f"files that it writes{how} below {', '.join(directories[:3])} were written a second time"
 
 
 def _overlaid(scratch):
@@ -137,7 +140,7 @@ def hold_the_rest():
     done = _overlaid(scratch)
     with open(os.path.join(scratch, "plan"), encoding="utf-8") as f:
         plan = json.load(f)
-    if done and all(d in done for d in plan["inside"]):
+    if done and all(d in done for d in plan["directories"]):
         return
     paths.of_copy = tempfile.mkdtemp(prefix=_HELD, dir=scratch)
     _held = RestartedPaths([p for p in plan["made"] if not any(_is_below(p, d) for d in done)])
