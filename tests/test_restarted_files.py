@@ -30,7 +30,7 @@ base.execute("create table step (i int)")
 numbers, step = itertools.count(1), 0
 while queue:
     os.close(os.open("out/lock", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-    folder = pathlib.Path("out", f"{next(numbers):03d}"); folder.mkdir(); (folder / "note.txt").write_text(str(step))
+    folder = pathlib.Path("out", f"{next(numbers):03d}"); folder.mkdir(); (folder / "note.txt").write_text(str(step)); (folder / "done").touch()
     torch.save(model.state_dict(), f"out/{step}.tmp"); os.replace(f"out/{step}.tmp", f"out/{step}.pt")
     kept = sorted(glob.glob("out/*.pt"))
     assert [os.path.basename(k) for k in kept] == [f"{i}.pt" for i in range(max(0, step - 2), step + 1)], kept

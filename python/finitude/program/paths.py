@@ -302,7 +302,7 @@ class Paths:
                 path = self.others[key]
                 if not os.path.exists(path):
                     open(path, "wb").close()
-            elif key in self._gone and isinstance(original(path, *args, **kwargs), bool):
+            elif key in self._gone and original.__name__ == "access":
                 return None, False
             else:
                 self.missing(path, key)

@@ -57,8 +57,7 @@ class Told:
         elif alarm["cause"]["text"] == NOT_RUN and at in self._explained:
             where = "loss" if sink["kind"] == "loss" else f"{sink['kind']} {sink['name']}"
             alarm["cause"] = {**alarm["cause"], "text": f"not run again; step {self._explained[at]} failed at the same {where} and is explained"}
-        elif alarm["cause"]["text"] == NOT_RUN and alarm is self._beside[0] and self._beside[1]["births"]:
-            first = self._beside[1]
+        elif alarm["cause"]["text"] == NOT_RUN and alarm is self._beside[0] and (first := self._beside[1]) and first["births"]:
             text = f"not run again; the same backward left bad gradients of {first['optimizer']}, whose alarm at step {first['step']} " \
                 f"({first['sink']['name']}) is explained"
             alarm["cause"] = {**alarm["cause"], "text": text}
@@ -75,7 +74,7 @@ class Told:
         first = self._alarms.get(number)
         # Several ranks run a step again together or not at all, and not all of them may know the loss.
         if first is None or not (is_explained or ranks.several()):
-            self._beside = alarm, first or {"births": []}
+            self._beside = alarm, self._beside[1] if first is self._beside[0] else first
             return False
         for key in ("births", "cause", "fix", "path", "rerun", "rerun_by", "rerun_verified"):
             alarm[key] = first[key]
