@@ -74,7 +74,7 @@ class Told:
         first = self._alarms.get(number)
         # Several ranks run a step again together or not at all, and not all of them may know the loss.
         if first is None or not (is_explained or ranks.several()):
-            self._beside = alarm, self._beside[1] if first is self._beside[0] else first
+            self._beside = alarm, (self._beside[1] if first is self._beside[0] else None) or first
             return False
         for key in ("births", "cause", "fix", "path", "rerun", "rerun_by", "rerun_verified"):
             alarm[key] = first[key]
