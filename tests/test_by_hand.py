@@ -171,3 +171,11 @@ def test_a_last_step_that_the_script_drops_is_left_alone(tmp_path):
     late = script("grad", bad=7).replace("    with torch", "    if not g.isfinite().all(): break\n    with torch")
     run = helpers.run(tmp_path, late)
     assert run.code == 0 and not run.alarms and run.watched["handled_by_script"] == 1, run.told()
+
+
+@pytest.mark.parametrize("policy, guard, told", [("skip", "pass", 1), ("warn", "pass", 1),
+                                                 ("skip", "if not loss.isfinite(): loss.backward(); w.grad.zero_(); continue", 0)])
+def test_an_exception_long_after_a_bad_step_is_not_about_it(tmp_path, policy, guard, told):
+    run = helpers.run(tmp_path, script("backward", guard=guard) + "raise RuntimeError('something else')\n", "--on-alarm", policy)
+    assert (run.code, len(run.alarms)) == (1, told), run.told()
+    assert not any("RuntimeError" in a["text"] for a in run.alarms), run.told()

@@ -243,3 +243,19 @@ def test_a_second_run_that_comes_to_a_step_the_first_did_not_take_is_told_of(tmp
     assert own["rerun_text"].endswith("the program goes on at a step of Adam that the first run did not take"), own["rerun_text"]
     assert (again["step"], again["births"]) == (3, own["births"]) and "the alarm of SGD at step 3 tells of" in again["rerun_text"]
     assert not got.advisories()
+
+
+def test_bad_gradients_of_one_backward_at_other_optimizers_name_the_alarm_that_is_explained(tmp_path):
+    got = training(tmp_path, """
+        model = nn.Sequential(model, nn.Linear(3, 2))
+        opts = [torch.optim.Adam([p], lr=0.01) for p in model.parameters()]
+        for i, x in enumerate(batches):
+            distance = ((model(x) - model(x).detach() + (i != 3)) ** 2).sum(1).sqrt()
+            for o in opts: o.zero_grad()
+            distance.mean().backward()
+            for o in opts: o.step()
+        """, "--on-alarm", "skip")
+    first, *others = got.alarms
+    assert (first["step"], first["births"][0]["forward"]["op"], [a["rerun"] for a in others]) == (3, "aten::sqrt", ["not-run"] * 3), got.told()
+    assert {a["cause"]["text"] for a in others} == {
+        "not run again; the same backward left bad gradients of Adam, whose alarm at step 3 (0.weight) is explained"}, others

@@ -54,6 +54,8 @@ LOOPS = {
     "a check of the order": ("t = Trainer(last=-1)\nfor i, x in enumerate(data):\n    assert t.last == i - 1\n    t.last = i\n    train(x, i)", "restart"),
     "a descriptor that is read": ("open('in.bin', 'wb').write(bytes(range(8)))\nfd = os.open('in.bin', os.O_RDONLY)\n"
                                   "while (got := os.read(fd, 1)): train(data[got[0]], got[0])", "restart"),
+    "a lock file that is taken again": ("for i, x in enumerate(data):\n    os.close(os.open('lock', os.O_CREAT | os.O_EXCL | os.O_WRONLY))\n    train(x, i)\n"
+                                        "    os.remove('lock')", "rewind"),
     "a thread that is asked": ("from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(1)\n"
                                "for i, x in enumerate(data): train(pool.submit(lambda: x * 1.0).result(), i)", "rewind"),
 }
@@ -134,6 +136,20 @@ def test_the_copy_reaches_no_other_process(tmp_path):
     assert "the step exchanges values with another process" in alarm["rerun_text"], alarm["rerun_text"]
 
 
+def test_locks_that_processes_share_are_held_as_before(tmp_path):
+    """The copy ends in the middle of what is locked."""
+    got = helpers.run(tmp_path, program(
+        "import multiprocessing, types\ncontext = multiprocessing.get_context('fork')\nours, its = context.Pipe()\ntorch.locks = [context.Lock(), context.BoundedSemaphore(2)]\n"
+        "def answer(its):\n    while (i := its.recv()) is not None: its.send(i * 2)\n"
+        "process = context.Process(target=answer, args=(its,)); process.start()\n"
+        "torch.twice = lambda i, ours=ours: (ours.send(i), ours.recv())[1]\ndel ours, its\n"
+        "for i, x in enumerate(data):\n    assert torch.locks[1].acquire(timeout=20)\n    assert torch.locks[0].acquire(timeout=20)\n"
+        "    assert torch.twice(i) == 2 * i\n    torch.locks[0].release()\n    train(x, i)\n    torch.locks[1].release()\n"
+        "torch.twice.__defaults__[0].send(None); process.join()\nprint(torch.locks[1].get_value())", 4), "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert got.code == 0 and got.out.split()[:9] == [*"01234567", "2"] and alarm["rerun_by"] == "restart", got.told()
+
+
 def test_workers_of_a_loader_outlive_the_copy(tmp_path):
     """The copy drops the loop's iterator as it goes astray, which ends workers in the process that they belong to."""
     loop = ("class Set(torch.utils.data.Dataset):\n    def __len__(self): return 8\n    def __getitem__(self, i): return {{'p': {{'x': data[i], 'i': i}}}}\n"
@@ -144,3 +160,42 @@ def test_workers_of_a_loader_outlive_the_copy(tmp_path):
     assert (got.code, got.out) == (0, helpers.plain(tmp_path, "plain.py").out), got.told()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "restart", True), got.told()
     assert "the second run would not come back to this step" in alarm["rerun_text"], alarm["rerun_text"]
+
+
+def test_the_copy_leaves_nothing_behind(tmp_path):
+    """What it makes under names never used before, and what it puts in the place of a file: there only if the run in place is made."""
+    about = tmp_path / "about"
+    about.mkdir()
+    loop = ("import json, tempfile, uuid\ntodo = list(enumerate(data))[::-1]\nwhile todo:\n    os.makedirs(f'made/{{uuid.uuid4().hex}}/in')\n"
+            "    i, x = todo.pop()\n    number, path = tempfile.mkstemp(dir='.', prefix='new-')\n"
+            "    with os.fdopen(number, 'w') as f: json.dump({{'left': len(todo)}}, f)\n    os.replace(path, 'latest.json')\n    train(x, i)")
+    got = helpers.run(tmp_path, program(loop, 4), env={"TMPDIR": str(about)}, cold=True)
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "restart", True), got.told()
+    first = 5 if "written a second time" not in alarm["rerun_text"] else 10   # the second process has made its own
+    assert (tmp_path / "latest.json").read_text() == '{"left": 3}', got.told()
+    assert len(list((tmp_path / "made").iterdir())) == first and not list(tmp_path.glob("new-*")) and not list(about.glob("finitude-*")), got.told()
+
+
+def test_a_folder_of_a_new_name_has_all_its_files(tmp_path):
+    loop = ("import uuid, pathlib\nfor i, x in enumerate(data):\n    folder = pathlib.Path('made', uuid.uuid4().hex); folder.mkdir(parents=True)\n"
+            "    (folder / 'a.txt').write_text('a'); open(folder / 'a.txt', 'a').write('b'); name = str(folder); del folder\n    train(x, i)")
+    got = helpers.run(tmp_path, program(loop, 4), "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert got.code == 0 and (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "rewind", True), got.told()
+    made = {p: sorted((f.name, f.read_text()) for f in p.iterdir()) for p in (tmp_path / "made").iterdir()}
+    again = [p for p in made if str(p.relative_to(tmp_path)) in alarm["rerun_text"]]
+    assert len(made) == 9 and len(again) == 1 and made[again[0]] == [("a.txt", "ab")], (made, alarm["rerun_text"])
+
+
+def test_a_file_that_is_put_in_the_place_of_another_is_that_of_the_first_run(tmp_path):
+    loop = ("import tempfile, uuid\nfor i, x in enumerate(data):\n    os.makedirs(f'made/{{uuid.uuid4().hex}}/in')\n    number, path = tempfile.mkstemp(dir='.', prefix='new-')\n"
+            "    with os.fdopen(number, 'w') as f: f.write(f'{{i}} {{path}}')\n    os.replace(path, 'latest.txt')\n"
+            "    if not os.path.exists('first.txt'): os.link('latest.txt', 'first.txt')\n    train(x, i); assert os.path.samefile('latest.txt', 'latest.txt')\n    last = path")
+    got = helpers.run(tmp_path, program(loop + "\n    if i == 4: break", 4), "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert got.code == 0 and (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "rewind", True), got.told()
+    assert (tmp_path / "latest.txt").read_text().startswith("4 ") and not list(tmp_path.glob("new-*")), got.told()
+    made = [str(p.relative_to(tmp_path)) for p in (tmp_path / "made").iterdir()]
+    assert len(made) == 6 and sum(m in alarm["rerun_text"] for m in made) == 1, (made, alarm["rerun_text"])
+    assert "latest.txt" not in alarm["rerun_text"], alarm["rerun_text"]

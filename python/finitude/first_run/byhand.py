@@ -139,8 +139,12 @@ class ByHand:
         if not is_written and (self.is_counted or self.is_seen or not bad.is_zeroed):
             _native.add_handled(1)
             self.session.advise("handled-by-script", bad.step, rebound.NEVER)
+            _native.consume_losses(None)
             return
-        self._alarm(bad, is_written, at_end)
+        try:
+            self._alarm(bad, is_written, at_end)
+        finally:
+            _native.consume_losses(None)   # told of: it is not what an exception of the script's own is about later
 
     def _alarm(self, bad, is_written, at_end):
         session = self.session

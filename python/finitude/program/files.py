@@ -173,6 +173,7 @@ class HeldFiles:
             opened = original(file if instead is None else instead, mode, *args, **kwargs)
             if instead is not None:
                 self._opened.append((weakref.ref(opened), path))
+            if instead is not None or path in self._paths.made:
                 self._paths.opened(opened.fileno())
             return opened
 

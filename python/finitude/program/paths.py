@@ -10,6 +10,7 @@ again.
 import errno
 import fcntl
 import functools
+import io
 import os
 import pathlib
 import shutil
@@ -26,6 +27,8 @@ TICK = 0.02           # seconds that a clock of a file system is waited for
 # Functions that write a file at a path below Python's own `open`: (module, name, position of the path, its name).
 SAVERS = (("torch", "save", 1, "f"), ("torch.serialization", "save", 1, "f"), ("safetensors.torch", "save_file", 1, "filename"),
           ("safetensors.numpy", "save_file", 1, "filename"))
+MADE = "made"         # below `of_copy`: the paths that a copy of the process has made, each ended by a zero byte
+of_copy = None        # in a copy of the process that is ended without a word: the folder that is thrown away after it
 LOOKS = ("stat", "lstat", "access", "chmod", "utime", "chown", "getxattr", "setxattr", "listxattr")  # at the file that a name stands for
 
 
@@ -48,7 +51,7 @@ class Paths:
 
     def folder(self):
         if self._folder is None:
-            self._folder = os.path.realpath(tempfile.mkdtemp(prefix="finitude-"))
+            self._folder = os.path.realpath(of_copy or tempfile.mkdtemp(prefix="finitude-"))
         return self._folder
 
     def key(self, path):
@@ -84,6 +87,9 @@ class Paths:
         if key in self.others:
             return self.others[key]
         exists = os.path.exists(key) and key not in self._gone
+        if key in self.made or not exists and os.path.dirname(key) in self.made:
+            self._has_made(key)                 # a folder that it made is not to lack what it has put there
+            return None
         if exists and not os.path.isfile(key) or not exists and not os.path.isdir(os.path.dirname(key)):
             return None                         # a device, or an error that is to be what it was
         try:
@@ -111,6 +117,12 @@ class Paths:
     def _is_new(self, path):
         """Has the second run made it, or changed it?"""
         return path in self.made or os.lstat(path).st_ctime_ns > self._began
+
+    def _has_made(self, path):
+        self.made[path] = True
+        if of_copy is not None:
+            with io.FileIO(os.path.join(of_copy, MADE), "a") as f:
+                f.write(os.fsencode(path) + b"\0")
 
     def _forget(self, key):
         self.others.pop(key, None)
@@ -195,7 +207,7 @@ class Paths:
             self._gone.discard(name)
             return None, None
         original(path, *args, **kwargs)
-        self.made[name] = True
+        self._has_made(name)
         return None, None
 
     def _rmdir(self, original, path, **kwargs):
@@ -236,12 +248,16 @@ class Paths:
             self.others[b] = self.others[a]
         elif not os.path.lexists(a) or a in self._gone:
             return None, None
+        elif self._is_new(a) and os.path.isfile(a) and os.path.isfile(b) and not self._is_new(b):
+            other = self._new()                 # the one of before stays, as the first run has put it there
+            shutil.move(a, other)
+            self.others[b] = other
         elif self._is_new(a):
             was_there = os.path.lexists(b)
             original(source, target)
-            if not was_there:
-                self.made[b] = True
             self._forget(b)
+            if not was_there:
+                self._has_made(b)
         elif not os.path.lexists(b) and os.path.isfile(a) and os.path.getsize(a) <= MAX_BYTES:
             self.others[b] = self._new()
             shutil.copyfile(a, self.others[b])
@@ -270,7 +286,7 @@ class Paths:
             self._gone.discard(name)
             return None, None
         original(source, target, *args, **kwargs)
-        self.made[name] = True
+        self._has_made(name)
         return None, None
 
     def _link(self, original, source, target, **kwargs):
@@ -286,7 +302,7 @@ class Paths:
                 path = self.others[key]
                 if not os.path.exists(path):
                     open(path, "wb").close()
-            elif key in self._gone and isinstance(original(path, *args, **kwargs), bool):
+            elif key in self._gone and original.__name__ == "access":
                 return None, False
             else:
                 self.missing(path, key)
@@ -304,12 +320,10 @@ class Paths:
         if flags & os.O_ACCMODE == os.O_RDONLY:
             self.missing(path, key)
             return ((self.others.get(key, path), flags, mode), {}), None
-        if key not in self.others and (not os.path.exists(key) or key in self._gone):
-            is_new = not os.path.exists(key)
+        if key not in self.others and not os.path.exists(key):
             fd = original(path, flags, mode)
             self.opened(fd)
-            if is_new:
-                self.made[key] = True
+            self._has_made(key)
             return None, fd
         other = self.another(key, flags & (os.O_TRUNC | os.O_EXCL))
         if other is None:
@@ -349,6 +363,21 @@ class Paths:
             else:
                 kwargs = {**kwargs, word: other}
         return (args, kwargs), None
+
+
+def take_away_made(folder):
+    """What a copy of the process, which has ended, made beside the files of the program; and its folder."""
+    try:
+        with open(os.path.join(folder, MADE), "rb") as f:
+            made = f.read().split(b"\0")[:-1]
+    except OSError:
+        made = []
+    for path in reversed(made):                # what is in a folder before the folder
+        try:
+            shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+        except OSError:                        # it has taken it away itself
+            continue
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def go_on_in(number, path):

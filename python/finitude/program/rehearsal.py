@@ -18,6 +18,7 @@ import shutil
 import signal
 import stat
 import sys
+import tempfile
 import time
 import warnings
 
@@ -26,7 +27,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .. import _native
 from ..base._places import is_library
-from . import discover
+from . import discover, paths
 from .paths import MAX_BYTES
 
 BACK, OTHER, ASTRAY, APART, UNKNOWN = "back", "other", "astray", "apart", "unknown"
@@ -37,6 +38,7 @@ _PR_SET_PDEATHSIG = 1
 REACHES = (
     ("multiprocessing.connection", "_ConnectionBase", ("recv", "recv_bytes", "recv_bytes_into", "send", "send_bytes", "poll"), APART),
     ("multiprocessing.synchronize", "Event", ("set", "clear", "wait"), APART),
+    ("multiprocessing.synchronize", "Condition", ("wait", "wait_for", "notify", "notify_all"), APART),
     ("multiprocessing.process", "BaseProcess", ("start", "terminate", "kill", "join"), APART),
     ("multiprocessing.pool", "Pool", ("_check_running", "terminate", "close"), APART),
     ("torch.utils.data.dataloader", "_MultiProcessingDataLoaderIter", ("__init__", "_next_data", "_reset"), UNKNOWN),
@@ -77,6 +79,7 @@ def end(outcome, why=""):
         if outcome in (ASTRAY, OTHER):
             found["counted"] = _of.ledger.counted()
         _of.ledger.put_back()  # memory that it shares with other processes
+        _of.put_locks_back()
     finally:             # what is held is not let go of: files would be those of the process again
         _write(told, json.dumps(found).encode())
         _exit(0)
@@ -93,6 +96,7 @@ class Rehearsal:
         self.expected, self.optimizers, self.ledger, self.losses = expected, optimizers, ledger, losses
         self._blame, self._drawn, self._named = blame, drawn, named
         self._seen, self._before = [], []      # losses; what stood in names before any gradient did
+        self._locks = []                       # in the copy: (what all processes lock together, how often this one held it)
         self._took_gradients = False           # the program asked for some (`autograd.grad`), of which losses may be made
 
     def hold(self, frame, seconds_per_step):
@@ -100,16 +104,21 @@ class Rehearsal:
         global _tell, _of
         if why := _why_not(self.optimizers):
             return why, (), ""
+        try:
+            folder = tempfile.mkdtemp(prefix="finitude-")
+        except OSError:                        # no room for what it would write
+            return UNKNOWN, (), ""
         reader, writer = os.pipe2(os.O_CLOEXEC)
-        _tell, _of = writer, self              # known before handlers of a fork are called
+        _tell, _of, paths.of_copy = writer, self, folder   # known before handlers of a fork are called
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")   # of threads: what they hold is waited for no longer than told below
                 child = os.fork()
         except OSError:
-            _tell = None
+            _tell = paths.of_copy = None
             os.close(reader)
             os.close(writer)
+            paths.take_away_made(folder)
             return UNKNOWN, (), ""
         if child == 0:
             try:
@@ -117,9 +126,12 @@ class Rehearsal:
             except BaseException:
                 end(UNKNOWN)
             return None
-        _tell = _of = None
+        _tell = _of = paths.of_copy = None
         os.close(writer)
-        return _wait(child, reader, min(LONGEST, SHORTEST + 10 * seconds_per_step))
+        try:
+            return _wait(child, reader, min(LONGEST, SHORTEST + 10 * seconds_per_step))
+        finally:
+            paths.take_away_made(folder)
 
     # -- in the copy -----------------------------------------------------------------------------
 
@@ -130,6 +142,8 @@ class Rehearsal:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _own_files()
+        if (kind := getattr(sys.modules.get("multiprocessing.synchronize"), "SemLock", None)) is not None:
+            self._locks = [(it._semlock, it._semlock._count()) for it in _native.instances((kind,))]
         torch.set_num_threads(1)               # it has no other
         torch.autograd._engine_run_backward = self._no_backward
         register_optimizer_step_pre_hook(came_back)   # of one that is not watched
@@ -154,6 +168,17 @@ class Rehearsal:
                 if leaf.grad is None:
                     leaf.grad = torch.zeros_like(leaf)
         return tuple(torch.zeros_like(i) if isinstance(i, torch.Tensor) else None for i in inputs)
+
+    def put_locks_back(self):
+        """The process itself holds them as it did."""
+        for lock, count in self._locks:
+            try:
+                for _ in range(lock._count() - count):
+                    lock.release()
+                for _ in range(count - lock._count()):
+                    lock.acquire(False)
+            except (AssertionError, ValueError, OSError):   # of another thread
+                continue
 
     def compared(self):
         """(what came of it, why). Of several losses the later ones may be made of gradients, which there are none of here; so may be

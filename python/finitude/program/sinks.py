@@ -56,7 +56,7 @@ def lost_window(session):
     """(None, alarm, []) for a bad loss whose optimizer the program has let go of, as where a function that trained
     raised, and its caller ended the program."""
     losses = _native.pending_bad_losses()
-    if not losses:
+    if not losses or session.hand.is_damaged:   # what a program without an optimizer has applied knowingly is in each that follows
         return None
     loss = losses[0]
     alarm = session.alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")

@@ -16,7 +16,7 @@ import time
 from ..base import family, pages, plain_json
 from ..findings import capsule_alarm, merge
 from ..program import ranks
-from .apart import Apart, scratch_outside
+from .apart import Apart, directories_of, scratch_outside, written_below
 
 ORDER = "order.json"   # in the directory of a rank: what a second run of it is to explain
 RERUNS = ("persistent", "transient", "order-dependent", "not-run")  # docs/format/report.md
@@ -102,7 +102,7 @@ def explain(members, command, environment, settings, seconds, cwd=None):
     if settings.on_alarm != "stop":
         return False
     cwd = cwd or os.getcwd()
-    directory = scratch_outside(cwd)
+    directory = scratch_outside(*directories_of(cwd, command[1:]))
     try:
         wanted = _orders(members, directory)
         if not wanted:
@@ -128,18 +128,18 @@ def explain(members, command, environment, settings, seconds, cwd=None):
 def _run(wanted, command, environment, settings, directory, seconds, cwd):
     """(why the program, run again, did not come to every step that was asked for, what has to be said of its files)."""
     environment = dict(environment)
-    scratch, apart = scratch_outside(cwd), None
+    scratch, apart = scratch_outside(*directories_of(cwd, command[1:])), None
     try:
-        apart = Apart(scratch, cwd, command[1:], time.time() - seconds, [os.path.abspath(settings.runs)],
+        apart = Apart(scratch, cwd, command[1:], time.time() - seconds, [os.path.abspath(settings.runs), directory, scratch],
                       stay=[directory, *sorted({one.member.directory for one in wanted})])
     except OSError:
         pass  # its files are written a second time then, which is said
     try:
         why = _wait_for(wanted, command, environment, settings, directory, seconds, cwd, apart)
-        not_kept = apart.not_kept() if apart is not None else [cwd]
+        said = apart.ended() if apart is not None else written_below([cwd])
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return why, f"files that it writes below {', '.join(not_kept[:3])} were written a second time" if not_kept else ""
+    return why, said
 
 
 def _wait_for(wanted, command, environment, settings, directory, seconds, cwd, apart):
@@ -162,6 +162,8 @@ def _wait_for(wanted, command, environment, settings, directory, seconds, cwd, a
                                    preexec_fn=before_exec)
     except (OSError, subprocess.SubprocessError) as e:
         return f"the program could not be started again: {getattr(e, 'strerror', None) or e}"
+    if apart is not None:
+        apart.began()
     began = time.monotonic()
     before = _on_sigterm(_interrupt)
     try:

@@ -2,21 +2,30 @@
 
 In a mount namespace of its own the directories that the program writes to are overlaid: it reads what is there, and what
 it writes, renames or removes lies in a scratch directory. Needs user namespaces and overlayfs, which some containers do
-not give. Files that the first process made since it began are not there for the second, as they were not for the first.
+not give: there the second process's own functions hold what it does (`restarted_paths.py`), and what was written a second time all
+the same is looked for. Files that the first process made since it began are not there for the second, as they were not for the first.
 What we ourselves write for the run (a capsule) is to stay: its directory is put over the overlay as it is.
 """
 
 import ctypes
+import json
 import os
 import stat
 import struct
 import tempfile
 import time
 
+from ..program import paths
+from ..program.restarted_paths import RestartedPaths
+
+ENVIRONMENT = "FINITUDE_APART"    # for the second process: the scratch directory
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 _SYSTEM = ("/", "/dev", "/proc", "/sys", "/run")
 _MOST_FILES, _MOST_SECONDS = 20_000, 1.0
+_MOST_NAMES = 8
+_held = None          # in a second process
+_HELD = "held-"       # below the scratch directory: what a second process holds itself
 
 
 class Apart:
@@ -29,7 +38,10 @@ class Apart:
         self.directories = _outermost([cwd, *_named(arguments, cwd), *_open_for_writing()])
         self.inside = [d for d in self.directories if not _is_below(scratch, d)]
         self.made = _made_since(self.inside, since, left_out) if fresh else []
-        self._told = os.path.join(scratch, "apart")
+        self._told, self._before = os.path.join(scratch, "apart"), {}
+        self._left_out = left_out
+        with open(os.path.join(scratch, "plan"), "w", encoding="utf-8") as f:
+            json.dump({"directories": self.directories, "made": self.made}, f)
         self._plan = []
         for number, directory in enumerate(self.inside):
             upper, work = (os.path.join(scratch, f"{kind}{number}") for kind in ("upper", "work"))
@@ -73,12 +85,79 @@ class Apart:
 
     def not_kept(self):
         """The directories whose files could not be kept apart, after the child was started."""
-        try:
-            with open(self._told, encoding="utf-8", errors="surrogateescape") as f:
-                done = f.read().splitlines()
-        except OSError:
-            done = []
+        done = _overlaid(self.scratch)
         return [d for d in self.directories if d not in done]
+
+    def began(self):
+        """The child was started, and has come no further than to importing torch."""
+        self._before = {d: _states(d, self._left_out) for d in self.not_kept()}
+
+    def clear(self):
+        """Takes away what the child has made, after its end. Did it hold anything itself?"""
+        held = [os.path.join(self.scratch, name) for name in os.listdir(self.scratch) if name.startswith(_HELD)]
+        for folder in held:
+            paths.take_away_made(folder)
+        return bool(held)
+
+    def ended(self):
+        """What has to be said of the files, after the child has ended."""
+        held = self.clear()
+        changed, unknown = [], []
+        for directory, before in self._before.items():
+            now = _states(directory, self._left_out)
+            if before is None or now is None:
+                unknown.append(directory)
+            else:
+                changed += [p for p in sorted({*before, *now}) if before.get(p) != now.get(p)]
+        said = [written_below(unknown, held)] if unknown else []
+        if changed:
+            more = f" and {len(changed) - _MOST_NAMES} more" if len(changed) > _MOST_NAMES else ""
+            names = ", ".join(os.path.relpath(p, self.cwd) for p in changed[:_MOST_NAMES])
+            said.append(f"written a second time, or changed meanwhile: {names}{more}")
+        return "; ".join(said)
+
+
+def written_below(directories, held=False):
+    """held: what goes through Python's functions was not."""
+    how = " by other means than Python's" if held else ""
+    return f"files that it writes{how} below {', '.join(directories[:3])} were written a second time"
+
+
+def _overlaid(scratch):
+    try:
+        with open(os.path.join(scratch, "apart"), encoding="utf-8", errors="surrogateescape") as f:
+            return f.read().splitlines()
+    except OSError:
+        return []
+
+
+def hold_the_rest():
+    """In the second process: what the system does not keep apart, its own functions do, until `let_go`."""
+    global _held
+    scratch = os.environ.pop(ENVIRONMENT, None)
+    if not scratch:
+        return
+    done = _overlaid(scratch)
+    with open(os.path.join(scratch, "plan"), encoding="utf-8") as f:
+        plan = json.load(f)
+    if done and all(d in done for d in plan["directories"]):
+        return
+    paths.of_copy = tempfile.mkdtemp(prefix=_HELD, dir=scratch)
+    _held = RestartedPaths([p for p in plan["made"] if not any(_is_below(p, d) for d in done)])
+    _held.begin()
+
+
+def let_go():
+    """What we write ourselves from here on is to stay."""
+    global _held
+    if _held is not None:
+        _held.end()
+        _held = None
+
+
+def directories_of(cwd, arguments):
+    """Where a program may write: where it runs, and what its arguments name."""
+    return _outermost([cwd, *_named(arguments, cwd)])
 
 
 def scratch_outside(*directories):
@@ -139,19 +218,42 @@ def _born(path):
 
 def _made_since(directories, since, left_out):
     """Files and directories that came into being since that time, but for source code and what is left out."""
-    found, looked, until = [], 0, time.monotonic() + _MOST_SECONDS
+    found = []
+    for path, what in _below(directories, left_out):
+        if path is not None and what.st_ctime > since and not path.endswith(".py") and _born(path) > since:
+            found.append(path)
+    return found
+
+
+def _states(directory, left_out):
+    """{path: what changes as it is written}, but for what this process prints to; None where there are too many."""
+    found, ours = {}, [(what.st_dev, what.st_ino) for what in map(os.fstat, _open_of((1, 2)))]
+    for path, what in _below([directory], left_out):
+        if path is None:
+            return None
+        if (what.st_dev, what.st_ino) in ours:
+            continue
+        found[path] = stat.S_IFMT(what.st_mode), *((what.st_ino, what.st_size, what.st_mtime_ns) if not stat.S_ISDIR(what.st_mode) else ())
+    return found
+
+
+def _open_of(numbers):
+    return [n for n in numbers if os.path.exists(f"/proc/self/fd/{n}")]
+
+
+def _below(directories, left_out):
+    """(path, what `lstat` says), folders before what is in them; (None, None) where it takes too long, and ends."""
+    looked, until = 0, time.monotonic() + _MOST_SECONDS
     for directory in directories:
         for folder, inner, files in os.walk(directory):
             inner[:] = [d for d in inner if os.path.join(folder, d) not in left_out and d != "__pycache__"]
             for name in (*inner, *files):
                 looked += 1
                 if looked > _MOST_FILES or time.monotonic() > until:
-                    return found
+                    yield None, None
+                    return
                 path = os.path.join(folder, name)
                 try:
-                    changed = os.lstat(path).st_ctime
+                    yield path, os.lstat(path)
                 except OSError:
                     continue
-                if changed > since and not name.endswith(".py") and _born(path) > since:
-                    found.append(path)
-    return found

@@ -16,6 +16,7 @@ import time
 
 from .. import _native
 from . import again
+from . import apart as kept_apart
 from .apart import Apart, scratch_outside
 
 TOLD_FROM = 3.0          # seconds: what is shorter is not worth a line
@@ -105,12 +106,12 @@ def run(start, command, environment, directory, alarm, resumed="", ours=(), stay
     files). directory, stays: what the child leaves there stays. ours: directories of ours below the program's."""
     took_first = time.monotonic() - start.monotonic
     limit = max(120.0, 6 * took_first)
-    scratch = scratch_outside(start.cwd)
+    scratch = scratch_outside(*kept_apart.directories_of(start.cwd, command[1:]))
     process, apart = None, None
     teller = _Teller(alarm["step"], took_first, os.path.join(directory, "steps.ring"), resumed)
     try:
         try:
-            apart = Apart(scratch, start.cwd, command[1:], time.time() - took_first, ours, fresh=not resumed, stay=[stays])
+            apart = Apart(scratch, start.cwd, command[1:], time.time() - took_first, [*ours, directory, scratch], fresh=not resumed, stay=[stays, directory])
         except OSError:
             pass  # its files are written a second time then, which is said
         with_us = again.ends_with_us(signal.SIGKILL)
@@ -121,10 +122,14 @@ def run(start, command, environment, directory, alarm, resumed="", ours=(), stay
             with_us()
 
         try:
+            if apart is not None:
+                environment = {**environment, kept_apart.ENVIRONMENT: scratch}
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                        env=environment, cwd=start.cwd, start_new_session=True, preexec_fn=before_exec)
         except (OSError, subprocess.SubprocessError) as e:
             return None, f"the second process could not be started: {getattr(e, 'strerror', None) or e}", ""
+        if apart is not None:
+            apart.began()
         began = told = time.monotonic()
         teller.tell(0)
         while process.poll() is None:
@@ -135,15 +140,16 @@ def run(start, command, environment, directory, alarm, resumed="", ours=(), stay
                 told = time.monotonic()
                 teller.tell(waited)
             time.sleep(0.02)
-        not_kept = apart.not_kept() if apart is not None else [start.cwd]
-        files = f"files that it writes below {', '.join(not_kept[:3])} were written a second time" if not_kept else ""
-        return process.returncode, "", files
+        _kill(process)     # it ends without a word to the processes that the program has started in it
+        return process.returncode, "", apart.ended() if apart is not None else kept_apart.written_below([start.cwd])
     except KeyboardInterrupt:
         return None, INTERRUPTED, ""
     finally:
         teller.end()
         if process is not None:
-            _kill(process)     # it ends without a word to the processes that the program has started in it
+            _kill(process)
+        if apart is not None:
+            apart.clear()
         shutil.rmtree(scratch, ignore_errors=True)
 
 

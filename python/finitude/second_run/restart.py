@@ -14,7 +14,7 @@ from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..findings import findings
 from ..program import begun, discover, intake, loaded, ranks, ruined, sinks as sinks_of
-from . import again, process, started
+from . import again, apart, process, started
 
 ENVIRONMENT = "FINITUDE_RESTART"
 LONGEST_SEARCH = 300  # seconds up to the step that a search has found: it is not run a third time where that takes longer
@@ -82,7 +82,7 @@ def _ask(session, alarm, order, more, recorded):
     """Sends a second process. (what it found or None, why it did not, what has to be said of its files, where its capsule is)."""
     start = session.start
     folder = capsule.folder_for(session, alarm) if recorded else None
-    directory = process.scratch_outside(start.cwd)
+    directory = apart.scratch_outside(*apart.directories_of(start.cwd, start.command[1:]))
     try:
         path = os.path.join(directory, "order.json")
         result = os.path.join(directory, "result.json")
@@ -175,6 +175,7 @@ class Target:
     def arm(self, session):
         """From the start for the first step, else when the step before is applied. From a checkpoint on steps count anew:
         each is traced, and the first bad one is it."""
+        apart.hold_the_rest()
         if self.order.get("resumed"):
             _native.trace_start()
             _native.set_trace_level(True)
@@ -221,6 +222,7 @@ class Target:
         elif call + 1 == wanted and not resumed:
             self._record_by_hand(session)
         elif call == wanted or resumed:
+            apart.let_go()
             sums, found = session.hand.explained(roots)
             capsule.stop(session, None)
             same = sums == self.order["expected"]["losses"] and \
@@ -318,6 +320,7 @@ class Target:
         """Analyses, writes the result and ends this process without running any more of the user's code. raised: by the script, before a
         loss among the sinks came to backward."""
         self.finished = True
+        apart.let_go()
         capsule.stop(session, optimizer, parameters=written_at is not None, sinks=sinks, raised=raised)
         expected = self.order["expected"]
         if (told_late := expected.get("late")) is not None:
@@ -335,6 +338,7 @@ class Target:
         """The result, and the end of this process. failed_again: something came out that is not finite. other: names of other data
         than in the first run."""
         self.finished = True
+        apart.let_go()
         if found["births"]:
             intake.name_loop_line(found["births"][0])
         where = "on all ranks" if self.order.get("ranks") else "in a second process"

@@ -26,6 +26,7 @@ class Told:
 
     def __init__(self):
         self._alarms, self._count = {}, 0
+        self._beside = None, None   # an alarm whose gradients come of the backward that another one tells of; that one
         self.follower = None   # the last alarm that says what another one has said
         self.known = known.Known()
         self._bad = []         # what was bad when the last alarm came up
@@ -56,6 +57,10 @@ class Told:
         elif alarm["cause"]["text"] == NOT_RUN and at in self._explained:
             where = "loss" if sink["kind"] == "loss" else f"{sink['kind']} {sink['name']}"
             alarm["cause"] = {**alarm["cause"], "text": f"not run again; step {self._explained[at]} failed at the same {where} and is explained"}
+        elif alarm["cause"]["text"] == NOT_RUN and alarm is self._beside[0] and (first := self._beside[1]) and first["births"]:
+            text = f"not run again; the same backward left bad gradients of {first['optimizer']}, whose alarm at step {first['step']} " \
+                f"({first['sink']['name']}) is explained"
+            alarm["cause"] = {**alarm["cause"], "text": text}
         if alarm["cause"]["text"] == NOT_RUN and alarm.get("rerun", "not-run") != "not-run":
             text = "the step came out finite when it was run again" if alarm["rerun"] == "transient" else \
                 "the step was run again, and no operation of it was seen to make the value"
@@ -69,6 +74,7 @@ class Told:
         first = self._alarms.get(number)
         # Several ranks run a step again together or not at all, and not all of them may know the loss.
         if first is None or not (is_explained or ranks.several()):
+            self._beside = alarm, (self._beside[1] if first is self._beside[0] else None) or first
             return False
         for key in ("births", "cause", "fix", "path", "rerun", "rerun_by", "rerun_verified"):
             alarm[key] = first[key]

@@ -23,7 +23,7 @@ class _Standin:
     def __init__(self, forked):
         import torch
 
-        from ..second_run import started
+        from ..second_run import apart, started
 
         self.forked = forked
         self.home = family.found()
@@ -35,6 +35,7 @@ class _Standin:
                 self.order = json.load(f)
             started.restore_seeds(self.order["seeds"])
             family.withdraw(os.environ)
+            apart.hold_the_rest()
         elif not forked and self.home is not None and self.home.orders:
             from ..second_run import again
 
