@@ -50,11 +50,11 @@ def stop(session, optimizer, parameters=False, sinks=(), raised=False):
         return
     _native.tape_stop()
     begun.remember(session, optimizer)
-    own = set(discover.names(optimizer)) if parameters and optimizer is not None else ()
+    own = set(discover.names(optimizer)) if optimizer is not None else ()
     for kind, name, tensor in sinks or ():
-        if kind == "parameter" and name in own:
+        if name in own and (kind == "gradient" or parameters and kind == "parameter"):
             continue  # told with the others below
-        if (raised or kind != "loss") and kind != "gradient" and tensor is not None:  # told by name below, or as backward began
+        if (raised or kind not in ("loss", "gradient")) and tensor is not None:  # a loss is told as backward begins
             _native.tape_outcome(kind, name, tensor.detach())
     if optimizer is not None:
         describe(optimizer, parameters)

@@ -219,8 +219,8 @@ class Session:
     def leave_out(self, optimizer):
         return guard.leave_out(optimizer)
 
-    def on_armed(self, _):
-        self.target.on_armed()
+    def on_armed(self, optimizer):
+        self.target.on_armed(optimizer)
 
     def on_searched(self, search):
         """A step that searched along a line is over."""

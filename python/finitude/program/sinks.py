@@ -7,7 +7,7 @@ import torch
 from .. import _native
 from ..base.plain_json import number
 from ..errors import raised_from_ours
-from . import discover
+from . import anomaly, discover
 from .counts import count_text
 
 BAD = 2  # GradMark::State: at least infinite
@@ -109,7 +109,23 @@ def value_in_frames(session, error):
     return None
 
 
+def derivative(session, error):
+    """A gradient that torch's anomaly mode ended a backward pass at. It came to no parameter."""
+    told, optimizers = anomaly.found(error), watched_optimizers()
+    if told is None or not optimizers:
+        return None
+    node, output, roots = told
+    leaves = {id(leaf) for leaf in discover.leaves_of(roots)}
+    optimizer = next((o for o in optimizers if any(id(p) in leaves for p in discover.parameters(o))), optimizers[0])
+    name, given = anomaly.name_of(node, output), anomaly.given(node, output)
+    alarm = session.new_alarm(optimizer, "gradient", name)
+    if len(roots) == 1 and roots[0].numel() == 1:
+        alarm["loss"] = number(float(roots[0].detach()))
+    alarm["text"] = f"{node} gave NaN in backward, which anomaly mode ended"
+    return optimizer, alarm, [] if given is None else [("gradient", name, given)]
+
+
 def behind(session, error):
     """The bad value that a script's own exception is about, as pending_window gives it, or None. One that the script raised
     from ours is about a step that was told of, unless a window that is not holds a bad value."""
-    return pending_window(session) or (value_in_frames(session, error) if not raised_from_ours(error) else None) or lost_window(session)
+    return pending_window(session) or derivative(session, error) or (value_in_frames(session, error) if not raised_from_ours(error) else None) or lost_window(session)
