@@ -1,5 +1,7 @@
 """The capsule of a step that a second process ran again: what it begins with, and steps that torch's anomaly mode ended in backward."""
 
+import sys
+
 import pytest
 from helpers import finitude, training
 
@@ -54,9 +56,9 @@ def test_its_capsule_replays_and_begins_behind_the_step_before(ended):
 def test_with_says_whether_it_is_fixed(ended):
     got, _ = ended
     capsule = got.the_alarm()["capsule"]
-    same = finitude(got.folder, "replay", capsule, "--with", "python train.py")
+    same = finitude(got.folder, "replay", capsule, "--with", f"{sys.executable} train.py")
     assert same.code == 1 and "not fixed: the same birth  aten::div" in same.out, same.told()
-    fixed = finitude(got.folder, "replay", capsule, "--with", "EPS=1e-6 python train.py")
+    fixed = finitude(got.folder, "replay", capsule, "--with", f"EPS=1e-6 {sys.executable} train.py")
     assert fixed.code == 0 and fixed.out.startswith("fixed: "), fixed.told()
     assert "and so it is as step 2 of the program itself" in fixed.out, fixed.out
 

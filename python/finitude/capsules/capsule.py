@@ -147,6 +147,12 @@ def write(session, alarm, folder=None, beside=False):
     return folder
 
 
+def drop():
+    """Nothing is written of what was recorded."""
+    begun.forget()
+    _native.tape_clear()
+
+
 def _tell(session, alarm, why, replayed=""):
     if why:
         session.not_watched(f"a capsule of step {alarm['step']}: {why} (--capsule-max {session.config.capsule_max})")
@@ -172,7 +178,7 @@ def finish(session, hurried=False):
     """The program ends: waits for the capsules that are being written. hurried: somebody ended it, and waits for that."""
     if session.capsules:
         _await(session, hurried)
-    if removed := forget_removed(session.report.alarms):
+    if removed := forget_removed(session.report.alarms + session.report.advisories):
         session.not_watched(removed)
 
 

@@ -58,7 +58,7 @@ def run(session, alarm, expected, where="window", hand=None):
         except process.NoCheckpoint as e:
             remark = f"{e}, so it was run from its start"
     # From a checkpoint on it is not known before which step is to be recorded.
-    recorded = capsule.wanted(session) and not resumed and "advisory" not in alarm
+    recorded = capsule.wanted(session) and not resumed
     order = {**_order(start, alarm, expected, where, hand, session.makers), "resumed": resumed, "decided": session.decided}
     if where == "skipped":
         order["skips"] = session.skipped[alarm["optimizer_ordinal"]]
@@ -315,7 +315,14 @@ class Target:
             found = sinks_of.pending_window(session) or sinks_of.derivative(session, error) or sinks_of.value_in_frames(session, error)
             if found is not None:
                 self.finish(session, found[0], found[2], raised=True)
-            if sinks_of.lost_window(session) is not None or sinks_of.checked_window(session) is not None:
+            if sinks_of.lost_window(session) is not None:
+                self.finish(session, None, [])
+            if (checked := sinks_of.checked_window(session)) is not None:
+                if (looked := sinks_of.looked_at()):
+                    owner = next((o for o in sinks_of.watched_optimizers() if _native.window(o)["ordinal"] == checked[1]["optimizer_ordinal"]), None)
+                    capsule.stop(session, owner, sinks=[("loss", "loss", looked[0])], raised=True)
+                else:
+                    self.order["capsule"] = None     # nothing that a replay could come to
                 self.finish(session, None, [])
             if error is None and self.order["first"] < self.order["step"]:
                 self._look_a_last_time(session)
