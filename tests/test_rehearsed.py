@@ -144,3 +144,15 @@ def test_workers_of_a_loader_outlive_the_copy(tmp_path):
     assert (got.code, got.out) == (0, helpers.plain_forked(tmp_path, "plain.py").out), got.told()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "restart", True), got.told()
     assert "the second run would not come back to this step" in alarm["rerun_text"], alarm["rerun_text"]
+
+
+def test_nothing_of_the_copy_is_left_behind(tmp_path):
+    (tmp_path / "scratch").mkdir()
+    got = helpers.training(tmp_path, """
+        for i, x in enumerate(batches):
+            opt.zero_grad()
+            (loss_of(x) * (NAN if i == 3 else 1)).backward()
+            opt.step()
+    """, "--on-alarm", "skip", env={"TMPDIR": str(tmp_path / "scratch")}, cold=True)
+    assert got.the_alarm()["rerun_by"] == "rewind", got.told()
+    assert not list((tmp_path / "scratch").glob("finitude*"))

@@ -28,6 +28,14 @@ SAVERS = (("torch", "save", 1, "f"), ("torch.serialization", "save", 1, "f"), ("
           ("safetensors.numpy", "save_file", 1, "filename"))
 LOOKS = ("stat", "lstat", "access", "chmod", "utime", "chown", "getxattr", "setxattr", "listxattr")  # at the file that a name stands for
 
+_within = None   # where folders for other files are made; None: where the system has room for such
+
+
+def make_folders_in(folder):
+    """From here on, in a process that takes none of its own away."""
+    global _within
+    _within = folder
+
 
 def _is_path(it):
     return isinstance(it, (str, bytes, os.PathLike))
@@ -48,7 +56,7 @@ class Paths:
 
     def folder(self):
         if self._folder is None:
-            self._folder = os.path.realpath(tempfile.mkdtemp(prefix="finitude-"))
+            self._folder = os.path.realpath(tempfile.mkdtemp(prefix="finitude-", dir=_within))
         return self._folder
 
     def key(self, path):

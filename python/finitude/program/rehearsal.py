@@ -18,6 +18,7 @@ import shutil
 import signal
 import stat
 import sys
+import tempfile
 import time
 import warnings
 
@@ -27,7 +28,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from .. import _native
 from ..base._places import is_library
 from . import discover
-from .paths import MAX_BYTES
+from .paths import MAX_BYTES, make_folders_in
 
 BACK, OTHER, ASTRAY, APART, UNKNOWN = "back", "other", "astray", "apart", "unknown"
 SHORTEST, LONGEST = 10.0, 60.0    # seconds that are waited, once if in vain
@@ -102,7 +103,9 @@ class Rehearsal:
             return why, (), ""
         reader, writer = os.pipe2(os.O_CLOEXEC)
         _tell, _of = writer, self              # known before handlers of a fork are called
+        folder = None
         try:
+            folder = tempfile.mkdtemp(prefix="finitude-")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")   # of threads: what they hold is waited for no longer than told below
                 child = os.fork()
@@ -110,16 +113,21 @@ class Rehearsal:
             _tell = None
             os.close(reader)
             os.close(writer)
+            _take_away(folder)
             return UNKNOWN, (), ""
         if child == 0:
             try:
+                make_folders_in(folder)        # it may be ended at any time
                 self._become_a_copy(reader, frame)
             except BaseException:
                 end(UNKNOWN)
             return None
         _tell = _of = None
         os.close(writer)
-        return _wait(child, reader, min(LONGEST, SHORTEST + 10 * seconds_per_step))
+        try:
+            return _wait(child, reader, min(LONGEST, SHORTEST + 10 * seconds_per_step))
+        finally:
+            _take_away(folder)
 
     # -- in the copy -----------------------------------------------------------------------------
 
@@ -173,6 +181,11 @@ class Rehearsal:
             return (OTHER, f"{', '.join(names[:3])} came out with other values") if names else (BACK, "")
         except Exception:
             return BACK, ""
+
+
+def _take_away(folder):
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _in_names():
