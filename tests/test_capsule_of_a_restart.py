@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from helpers import finitude, training
+from helpers import finitude, run, training
 
 LOADED = """
 import os
@@ -104,3 +104,25 @@ def test_a_derivative_by_autograd_grad_too(tmp_path):
 def test_an_error_of_other_words_is_no_alarm(tmp_path):
     got = training(tmp_path, "torch.autograd.set_detect_anomaly(True)\nraise RuntimeError('returned nan values')\n", "--on-alarm", "stop")
     assert got.code == 1 and not got.alarms, got.told()
+
+
+def test_without_an_optimizer_it_is_told_of(tmp_path):
+    got = run(tmp_path, """
+        import torch
+        torch.manual_seed(0)
+        torch.autograd.set_detect_anomaly(True)
+        w = torch.randn(3, 3, requires_grad=True)
+        for i in range(6):
+            (torch.randn(8, 3) @ w * (i != 4)).pow(2).sum(1).sqrt().mean().backward()
+            with torch.no_grad(): w -= 0.01 * w.grad
+            w.grad = None
+    """, "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["sink"]["name"], alarm["rerun"]) == (4, "output 0 of PowBackward0", "not-run"), got.told()
+    assert alarm["weights"] == "clean" and "returned nan values" in got.err, got.told()
+
+
+def test_a_command_that_does_not_train_is_told_of_once(ended):
+    got, _ = ended
+    tried = finitude(got.folder, "replay", got.the_alarm()["capsule"], "--with", "false")
+    assert tried.code == 4 and tried.out.startswith("cannot be told: ") and "watched" not in tried.err, tried.told()

@@ -121,14 +121,18 @@ def value_in_frames(session, error):
 
 def derivative(session, error):
     """A gradient that torch's anomaly mode ended a backward pass at. It came to no parameter."""
-    told, optimizers = anomaly.found(error), watched_optimizers()
-    if told is None or not optimizers:
+    if (told := anomaly.found(error)) is None:
         return None
     node, output, roots = told
-    leaves = {id(leaf) for leaf in discover.leaves_of(roots)}
-    optimizer = next((o for o in optimizers if any(id(p) in leaves for p in discover.parameters(o))), optimizers[0])
     name, given = anomaly.name_of(node, output), anomaly.given(node, output)
-    alarm = session.new_alarm(optimizer, "gradient", name)
+    leaves, optimizers = {id(leaf) for leaf in discover.leaves_of(roots)}, watched_optimizers()
+    optimizer = next((o for o in optimizers if any(id(p) in leaves for p in discover.parameters(o))), optimizers[0] if optimizers else None)
+    if optimizer is not None:
+        alarm = session.new_alarm(optimizer, "gradient", name)
+    elif _native.hand_calls() and not _native.counters()["optimizers"]:
+        alarm = session.alarm_of("", 0, _native.hand_calls() - 1, "gradient", name)
+    else:
+        return None                   # its optimizer is gone
     if len(roots) == 1 and roots[0].numel() == 1:
         alarm["loss"] = number(float(roots[0].detach()))
     alarm["text"] = f"{node} gave NaN in backward, which anomaly mode ended"

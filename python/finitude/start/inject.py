@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import dataloader
 
 from .. import _native
-from ..base import compat
+from ..base import compat, family
 from ..base.plain_json import number, safe
 from ..capsules import placing
 from ..capsules.placing import Misfit
@@ -25,14 +25,13 @@ from . import sound_step
 from .loaders import Loaders
 from .sound_step import same_birth
 
-ENVIRONMENT = "FINITUDE_INJECT"
 MAX_TAPE = 1 << 31
 LEFT_OUT = "the program itself left the loss out"
 SMALL = 64   # bytes of an input that says little of where it comes from
 
 
 def from_environment():
-    path = os.environ.pop(ENVIRONMENT, None)
+    path = os.environ.pop(family.INJECT, None)
     if not path:
         return None
     with open(path, encoding="utf-8") as f:
