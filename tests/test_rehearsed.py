@@ -199,3 +199,15 @@ def test_a_file_that_is_put_in_the_place_of_another_is_that_of_the_first_run(tmp
     made = [str(p.relative_to(tmp_path)) for p in (tmp_path / "made").iterdir()]
     assert len(made) == 6 and sum(m in alarm["rerun_text"] for m in made) == 1, (made, alarm["rerun_text"])
     assert "latest.txt" not in alarm["rerun_text"], alarm["rerun_text"]
+
+
+def test_nothing_of_the_copy_is_left_behind(tmp_path):
+    (tmp_path / "scratch").mkdir()
+    got = helpers.training(tmp_path, """
+        for i, x in enumerate(batches):
+            opt.zero_grad()
+            (loss_of(x) * (NAN if i == 3 else 1)).backward()
+            opt.step()
+    """, "--on-alarm", "skip", env={"TMPDIR": str(tmp_path / "scratch")}, cold=True)
+    assert got.the_alarm()["rerun_by"] == "rewind", got.told()
+    assert not list((tmp_path / "scratch").glob("finitude*"))

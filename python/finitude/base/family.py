@@ -12,6 +12,7 @@ import sys
 from . import config, HOME
 
 VARIABLE = "FINITUDE_FAMILY"
+INJECT = "FINITUDE_INJECT"      # names the order of a program that `finitude replay --with` starts
 HOOK = os.path.join(HOME, "_hook")
 _HOOK_TAIL = os.path.join("finitude", "_hook")
 

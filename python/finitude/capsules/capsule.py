@@ -50,11 +50,11 @@ def stop(session, optimizer, parameters=False, sinks=(), raised=False):
         return
     _native.tape_stop()
     begun.remember(session, optimizer)
-    own = set(discover.names(optimizer)) if parameters and optimizer is not None else ()
+    own = set(discover.names(optimizer)) if optimizer is not None else ()
     for kind, name, tensor in sinks or ():
-        if kind == "parameter" and name in own:
+        if name in own and (kind == "gradient" or parameters and kind == "parameter"):
             continue  # told with the others below
-        if (raised or kind != "loss") and kind != "gradient" and tensor is not None:  # told by name below, or as backward began
+        if (raised or kind not in ("loss", "gradient")) and tensor is not None:  # a loss is told as backward begins
             _native.tape_outcome(kind, name, tensor.detach())
     if optimizer is not None:
         describe(optimizer, parameters)
@@ -147,6 +147,12 @@ def write(session, alarm, folder=None, beside=False):
     return folder
 
 
+def drop():
+    """Nothing is written of what was recorded."""
+    begun.forget()
+    _native.tape_clear()
+
+
 def _tell(session, alarm, why, replayed=""):
     if why:
         session.not_watched(f"a capsule of step {alarm['step']}: {why} (--capsule-max {session.config.capsule_max})")
@@ -172,7 +178,7 @@ def finish(session, hurried=False):
     """The program ends: waits for the capsules that are being written. hurried: somebody ended it, and waits for that."""
     if session.capsules:
         _await(session, hurried)
-    if removed := forget_removed(session.report.alarms):
+    if removed := forget_removed(session.report.alarms + session.report.advisories):
         session.not_watched(removed)
 
 

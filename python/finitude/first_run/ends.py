@@ -8,6 +8,7 @@ from ..findings import findings
 from ..findings.report import INNER
 from ..program import ranks, sinks as sinks_of
 from ..second_run import dropped, recall, restart, rewind, tape, together
+from . import byhand
 
 
 def program_raised(session, error):
@@ -28,9 +29,13 @@ def program_raised(session, error):
     alarm["text"] += f"; the script itself raised {type(error).__name__}"
     alarm["action"] = "the script's own exception"
     begin(session, alarm)
+    again = session.config.on_alarm != "raise"
+    if optimizer is None and alarm["sink"]["kind"] == "gradient":
+        alarm["optimizer"], again = byhand.NAME, False
+        findings.passed_over(alarm, "a backward pass that ended by an exception is not run again where there is no optimizer")
     if explained and session.units.recorded_at == _native.windows_closed():
         session.recorded = True
-    if not explained and session.config.on_alarm != "raise" and not rewind.try_trace(session, optimizer, alarm, sinks) and \
+    if not explained and again and not rewind.try_trace(session, optimizer, alarm, sinks) and \
             not tape.explain(session, optimizer, alarm, sinks, lost=True):
         restart.run(session, alarm, findings.fingerprint(optimizer))
     if session.recorded and capsule.wanted(session):

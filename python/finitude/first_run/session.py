@@ -47,7 +47,7 @@ class Session:
         self.vote = None              # of the ranks that have just run a step again together
         self.allowed, self.saved = [], {}
         self.generators = []          # the program's own, part of every snapshot
-        self.explained_drop = False   # one step that the script dropped is explained
+        self.explained_drop, self.looked_at = False, 0  # one step that the script dropped is explained; its bad losses on the tape in hand
         self.has_time = False         # the program came to its end by itself: nobody waits for the process to be gone
         self.vanished = set()         # ordinals of optimizers whose gradients became zero
         self.overflowed = set()       # names of optimizer state that an advisory told of
@@ -125,7 +125,7 @@ class Session:
         return self.act(optimizer, alarm, [(kind, name, tensor)], where="start")
 
     def on_backward(self, roots):
-        self.holds.backward_begins(roots)
+        dropped.backward_begins(self) or self.holds.backward_begins(roots)
 
     def on_hand_begin(self, roots, inputs, to_leaves):
         """An engine call of a program that has no optimizer."""
@@ -219,8 +219,8 @@ class Session:
     def leave_out(self, optimizer):
         return guard.leave_out(optimizer)
 
-    def on_armed(self, _):
-        self.target.on_armed()
+    def on_armed(self, optimizer):
+        self.target.on_armed(optimizer)
 
     def on_searched(self, search):
         """A step that searched along a line is over."""
@@ -304,7 +304,7 @@ class Session:
         if verdict == "again":
             return verdict
         if "advisory" in alarm["alarm"]:
-            dropped.end(self, alarm["alarm"], verdict)
+            dropped.end(self, alarm["alarm"], verdict, alarm["optimizer"])
             return None if alarm["optimizer"] is optimizer else self.on_window(optimizer)
         if not verdict:
             restart.run(self, alarm["alarm"], alarm["expected"])

@@ -170,9 +170,9 @@ def others_run_user_code():
     return False
 
 
-def leaves_of(roots):
-    """The leaves that require a gradient below some tensors."""
-    found, seen, todo = [], set(), []
+def nodes_of(roots):
+    """The derivatives of what some tensors were computed from."""
+    seen, todo = set(), []
     for root in roots:
         if isinstance(root, torch.Tensor) and root.grad_fn is not None:
             todo.append(root.grad_fn)
@@ -181,10 +181,13 @@ def leaves_of(roots):
         if node is None or node in seen:
             continue
         seen.add(node)
-        if (leaf := getattr(node, "variable", None)) is not None:
-            found.append(leaf)
+        yield node
         todo.extend(n for n, _ in node.next_functions)
-    return found
+
+
+def leaves_of(roots):
+    """The leaves that require a gradient below some tensors."""
+    return [leaf for node in nodes_of(roots) if (leaf := getattr(node, "variable", None)) is not None]
 
 
 def sharing(optimizer):

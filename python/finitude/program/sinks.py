@@ -7,7 +7,7 @@ import torch
 from .. import _native
 from ..base.plain_json import number
 from ..errors import raised_from_ours
-from . import discover
+from . import anomaly, discover
 from .counts import count_text
 
 BAD = 2  # GradMark::State: at least infinite
@@ -77,6 +77,16 @@ def checked_window(session):
     return None, alarm, []
 
 
+def looked_at():
+    """The tensors of those, latest first. The script may have no name for them any more: the engine holds them while a trace is taken."""
+    wanted = {loss["sum"] for loss in _native.waiting_checks()}
+    found = []
+    for it in _native.instances((torch.Tensor,)) if wanted else ():
+        if type(it) is torch.Tensor and it.requires_grad and not it.is_leaf and not _native.is_finite(it) and _native.checksum(it) in wanted:
+            found.append(it)
+    return sorted(found, key=lambda it: it.grad_fn._sequence_nr(), reverse=True)
+
+
 _SPEAKS_OF_VALUES = re.compile(r"nan|inf\b|infinit|finite|invalid", re.IGNORECASE)
 
 
@@ -109,7 +119,27 @@ def value_in_frames(session, error):
     return None
 
 
+def derivative(session, error):
+    """A gradient that torch's anomaly mode ended a backward pass at. It came to no parameter."""
+    if (told := anomaly.found(error)) is None:
+        return None
+    node, output, roots = told
+    name, given = anomaly.name_of(node, output), anomaly.given(node, output)
+    leaves, optimizers = {id(leaf) for leaf in discover.leaves_of(roots)}, watched_optimizers()
+    optimizer = next((o for o in optimizers if any(id(p) in leaves for p in discover.parameters(o))), optimizers[0] if optimizers else None)
+    if optimizer is not None:
+        alarm = session.new_alarm(optimizer, "gradient", name)
+    elif _native.hand_calls() and not _native.counters()["optimizers"]:
+        alarm = session.alarm_of("", 0, _native.hand_calls() - 1, "gradient", name)
+    else:
+        return None                   # its optimizer is gone
+    if len(roots) == 1 and roots[0].numel() == 1:
+        alarm["loss"] = number(float(roots[0].detach()))
+    alarm["text"] = f"{node} gave NaN in backward, which anomaly mode ended"
+    return optimizer, alarm, [] if given is None else [("gradient", name, given)]
+
+
 def behind(session, error):
     """The bad value that a script's own exception is about, as pending_window gives it, or None. One that the script raised
     from ours is about a step that was told of, unless a window that is not holds a bad value."""
-    return pending_window(session) or (value_in_frames(session, error) if not raised_from_ours(error) else None) or lost_window(session)
+    return pending_window(session) or derivative(session, error) or (value_in_frames(session, error) if not raised_from_ours(error) else None) or lost_window(session)

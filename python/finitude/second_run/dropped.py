@@ -1,7 +1,9 @@
 """Where the bad value of a step was born that the script itself did not apply: told of the first such step of a run."""
 
 from .. import _native
-from ..findings import findings
+from ..capsules import capsule
+from ..findings import capsule_alarm, findings
+from ..findings.report import INNER
 from ..program import ranks, sinks as sinks_of
 from . import recall, restart, rewind, tape
 
@@ -15,12 +17,12 @@ def begin(session, optimizer, window):
     """A window is about to be applied in which an earlier loss or gradient was bad and was dropped. True: it runs again."""
     if session.explained_drop or session.config.on_alarm == "raise" or not session.report.advisories or session.report.alarms:
         return False  # after an alarm, steps that were left out lie in the way
-    session.explained_drop = True
+    session.explained_drop, session.looked_at = True, 0
     alarm = session.alarm_of(type(optimizer).__name__, window["ordinal"], window["step"], "loss", "loss")
     alarm["advisory"] = session.report.advisories[-1]
     if rewind.try_trace(session, optimizer, alarm, []) or tape.explain(session, optimizer, alarm, [], lost=True) or \
             recall.explain(session, optimizer, alarm):
-        end(session, alarm, True)
+        end(session, alarm, True, optimizer)
         return False
     if not ranks.several() and not session.units.of_framework() and rewind.begin(session, optimizer, alarm, []):
         return True
@@ -28,18 +30,42 @@ def begin(session, optimizer, window):
     return False
 
 
-def end(session, alarm, is_explained):
+def backward_begins(session):
+    """Is it one of the second run? What the script has looked at and dropped by then is what a replay is to come to."""
+    if session.pending is None or "advisory" not in session.pending["alarm"]:
+        return False
+    _native.wake_on_backward()
+    session.looked_at += any(_native.tape_outcome("loss", "loss", loss) for loss in sinks_of.looked_at())
+    return True
+
+
+def end(session, alarm, is_explained, optimizer=None):
     """What the second run showed goes into the advisory. The step is applied, as it would have been."""
-    session.recorded = False
-    _native.tape_clear()
+    recorded, session.recorded = session.recorded and capsule.wanted(session), False
     advisory = alarm["advisory"]
     advisory["births"], found = alarm["births"], is_explained and alarm["births"]
     if found:
         advisory["cause"] = alarm["cause"]
+        _keep(session, alarm, optimizer, recorded)
         advisory["text"] += f"; {alarm['rerun']}, by {alarm['rerun_by']}: {alarm['rerun_text']}"
+        if alarm["capsule"]:
+            advisory["capsule"] = alarm["capsule"]
+            advisory["text"] += f"; capsule {alarm['capsule']}"
     else:
         advisory["text"] += HOW + (f" ({alarm['rerun_text']})" if alarm["rerun_text"] else "")
+    capsule.drop()
     session.holds.release()
+
+
+def _keep(session, alarm, optimizer, recorded):
+    """Its capsule, where the tape in hand comes to a loss that is not finite, or a second process has written it."""
+    losses = _native.window(optimizer)["losses"] if optimizer is not None else ()
+    told = {key: value for key, value in alarm.items() if key not in INNER}
+    told.update(text=alarm["advisory"]["text"], action="handled by the script")
+    if recorded and (session.looked_at or any(loss["bad"] or loss["answered"] for loss in losses)):
+        alarm["capsule"] = capsule.write(session, {**told, "optimizer_ordinal": alarm["optimizer_ordinal"]})
+    if alarm["capsule"]:
+        capsule_alarm.complete({**told, "capsule": alarm["capsule"]}, session.config.redact)
 
 
 def tell_checked(session, losses):
@@ -80,9 +106,9 @@ def _explain(session):
     found = sinks_of.pending_window(session) or sinks_of.lost_window(session) or sinks_of.checked_window(session)
     if found is None or not session.report.advisories:
         return
-    session.explained_drop = True
+    session.explained_drop, session.looked_at = True, 0
     optimizer, alarm, sinks = found
     alarm["advisory"] = session.report.advisories[-1]
     done = rewind.try_trace(session, optimizer, alarm, sinks) or tape.explain(session, optimizer, alarm, sinks, lost=True) or \
         restart.run(session, alarm, findings.fingerprint(optimizer))
-    end(session, alarm, done)
+    end(session, alarm, done, optimizer)

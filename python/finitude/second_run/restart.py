@@ -13,7 +13,7 @@ from ..base.plain_json import safe
 from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..findings import findings
-from ..program import begun, discover, intake, loaded, ranks, ruined, sinks as sinks_of
+from ..program import anomaly, begun, discover, intake, loaded, ranks, ruined, sinks as sinks_of
 from . import again, apart, process, started
 
 ENVIRONMENT = "FINITUDE_RESTART"
@@ -58,7 +58,7 @@ def run(session, alarm, expected, where="window", hand=None):
         except process.NoCheckpoint as e:
             remark = f"{e}, so it was run from its start"
     # From a checkpoint on it is not known before which step is to be recorded.
-    recorded = capsule.wanted(session) and not resumed and "advisory" not in alarm
+    recorded = capsule.wanted(session) and not resumed
     order = {**_order(start, alarm, expected, where, hand, session.makers), "resumed": resumed, "decided": session.decided}
     if where == "skipped":
         order["skips"] = session.skipped[alarm["optimizer_ordinal"]]
@@ -151,7 +151,7 @@ class Target:
 
     def __init__(self, order):
         self.order = order
-        self.finished = self.at_end = False
+        self.finished = self.at_end = self.begun = False
         self.began = time.monotonic()
 
     @classmethod
@@ -166,6 +166,7 @@ class Target:
         """Before the program begins."""
         loaded.watch()
         started.restore_seeds(self.order["seeds"])
+        anomaly.watch()
         torch.set_num_threads(self.order["threads"])
 
     def directory(self):
@@ -187,6 +188,7 @@ class Target:
         if self.order["first"] == 0:
             _native.trace_start()
             self.on_armed()
+        self.limit = capsule.limit(session)
         if self.order.get("capsule") and self.order["first"] == self.order["step"] and self.order.get("skips", 0) <= 1:
             (_native.tape_start if self.order["first"] == 0 else _native.tape_when_armed)(capsule.limit(session))
         if self.order["first"] < self.order["step"]:
@@ -205,11 +207,23 @@ class Target:
             self.order["ordinal"] = ordinal
             self._arm_at(ordinal)
 
-    def on_armed(self):
-        """The traced step begins: code that was compiled in the first process runs op by op from here."""
+    def on_armed(self, optimizer=None):
+        """The traced step begins: code that was compiled in the first process runs op by op from here. optimizer: once that has
+        written, of whose step before the pre-hook runs; what it read and wrote is no part of the step, and no start of it."""
         begun.here()
+        if optimizer is not None and self.order.get("capsule"):
+            optimizer.register_step_post_hook(self._previous_step_is_over)
         if self.order["compiled"]:
             torch.compiler.set_stance("force_eager")
+
+    def _previous_step_is_over(self, *_):
+        first, self.begun = not self.begun, True    # the hook stays: torch iterates over them while it is called
+        if first and _native.tape_on():
+            _native.trace_clear()
+            _native.trace_start()
+            _native.tape_clear()
+            _native.tape_start(self.limit)
+            begun.here()
 
     def hand_begins(self, session, roots):
         """An engine call of a program without an optimizer."""
@@ -300,10 +314,17 @@ class Target:
 
     def program_ended(self, session, error):
         if not self.finished:
-            found = sinks_of.pending_window(session) or sinks_of.value_in_frames(session, error)
+            found = sinks_of.pending_window(session) or sinks_of.derivative(session, error) or sinks_of.value_in_frames(session, error)
             if found is not None:
                 self.finish(session, found[0], found[2], raised=True)
-            if sinks_of.lost_window(session) is not None or sinks_of.checked_window(session) is not None:
+            if sinks_of.lost_window(session) is not None:
+                self.finish(session, None, [])
+            if (checked := sinks_of.checked_window(session)) is not None:
+                if (looked := sinks_of.looked_at()):
+                    owner = next((o for o in sinks_of.watched_optimizers() if _native.window(o)["ordinal"] == checked[1]["optimizer_ordinal"]), None)
+                    capsule.stop(session, owner, sinks=[("loss", "loss", looked[0])], raised=True)
+                else:
+                    self.order["capsule"] = None     # nothing that a replay could come to
                 self.finish(session, None, [])
             if error is None and self.order["first"] < self.order["step"]:
                 self._look_a_last_time(session)

@@ -145,6 +145,8 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
     _native.trace_start()
     _native.gradients_are_sinks("advisory" in alarm)
     capsule.begin(session)
+    if "advisory" in alarm:
+        _native.wake_on_backward()
     if vote is not None:
         vote.watch(session)
     return True, ""

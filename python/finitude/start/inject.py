@@ -13,26 +13,25 @@ import torch
 from torch.utils.data import dataloader
 
 from .. import _native
-from ..base import compat
+from ..base import compat, family
 from ..base.plain_json import number, safe
 from ..capsules import placing
 from ..capsules.placing import Misfit
 from ..capsules.start_check import is_sound
 from ..findings import findings
 from ..first_run import units
-from ..program import discover, intake, ranks, sinks as sinks_of
+from ..program import anomaly, discover, intake, ranks, sinks as sinks_of
 from . import sound_step
 from .loaders import Loaders
 from .sound_step import same_birth
 
-ENVIRONMENT = "FINITUDE_INJECT"
 MAX_TAPE = 1 << 31
 LEFT_OUT = "the program itself left the loss out"
 SMALL = 64   # bytes of an input that says little of where it comes from
 
 
 def from_environment():
-    path = os.environ.pop(ENVIRONMENT, None)
+    path = os.environ.pop(family.INJECT, None)
     if not path:
         return None
     with open(path, encoding="utf-8") as f:
@@ -72,6 +71,7 @@ class Injection:
 
     def prepare(self):
         """Before the program begins."""
+        anomaly.watch()
 
     def arm(self, session):
         self.session = session
@@ -87,7 +87,7 @@ class Injection:
         if self.loaders is not None:
             self._watch_loaders()
 
-    def on_armed(self):
+    def on_armed(self, optimizer):
         pass
 
     def hand_begins(self, session, roots):
@@ -155,7 +155,7 @@ class Injection:
         if self.order["way"] == "start" and not self.placed and (optimizer := self._optimizer_that_fits()) is not None:
             self._is_there_already(optimizer)
         if self.placed:
-            found = sinks_of.pending_window(session) or sinks_of.value_in_frames(session, error)
+            found = sinks_of.pending_window(session) or sinks_of.derivative(session, error) or sinks_of.value_in_frames(session, error)
             if found is not None:
                 self._failed(found[0], found[2], f"the program raised {type(error).__name__}" if error is not None else "")
             if sinks_of.lost_window(session) is not None or sinks_of.checked_window(session) is not None:

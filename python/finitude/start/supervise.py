@@ -97,8 +97,9 @@ class Run:
             document = self.document(members)
             pages.tell(document)
             text, places = self._write(members, document)
-        sys.stderr.write(merge.closing_line(document, 0, os.path.relpath(places[0]) if places else "") + "\n")
-        sys.stderr.flush()
+        if not os.environ.get(family.INJECT):  # else the verdict is what is told
+            sys.stderr.write(merge.closing_line(document, 0, os.path.relpath(places[0]) if places else "") + "\n")
+            sys.stderr.flush()
         self._html(members, text)
 
     def _write(self, members, document):

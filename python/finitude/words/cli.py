@@ -2,6 +2,8 @@
 
 import difflib
 import os
+import select
+import signal
 import sys
 
 from ..base import config, family
@@ -24,6 +26,35 @@ def _near(word, words):
 def main(argv=None):
     """Returns the exit code; `run` ends by SystemExit as the program does."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    if argv[:1] == ["run"] and not {"-h", "--help"}.intersection(argv[1:2]):
+        return _word(argv)  # standard output is the program's there
+    try:
+        try:
+            return _word(argv)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        if not _nobody_reads():
+            raise
+        # Of SIGPIPE, which Python ignores, as any other tool: `finitude report CAPSULE | head` is no failure.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGPIPE)
+        raise
+
+
+def _nobody_reads():
+    """Has the reader of our standard output or of our standard error closed it?"""
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            poll.register(stream.fileno(), 0)
+        except (OSError, ValueError, AttributeError):  # no file of the system
+            pass
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+
+
+def _word(argv):
     if not argv or argv[0] in ("-h", "--help", "help"):
         sys.stdout.write(HELP)
         return 0 if argv else EXIT_USAGE

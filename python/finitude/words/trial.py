@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from ..base import checked_json
+from ..base import checked_json, family
 from ..base.plain_json import Damaged, read, safe
 from ..capsules import pack
 from ..capsules.start_check import is_sound
@@ -131,7 +131,7 @@ def _run(folder, about, way, options, scratch):
     with open(order, "w", encoding="utf-8") as f:
         json.dump({"capsule": os.path.abspath(folder), "result": result, "way": way, "written": sink.get("kind") in ("parameter", "state"),
                    "threads": options["threads"] or _part(about, "flags").get("threads")}, f)
-    environment = {**os.environ, **options["environment"], "FINITUDE_INJECT": order}
+    environment = {**os.environ, **options["environment"], family.INJECT: order}
     command = [sys.executable, "-m", "finitude", "run", "--capsules", "0", "--runs", os.path.join(scratch, "runs"), "--report",
                os.path.join(scratch, "report.json"), *options["with"]]
     try:

@@ -1,0 +1,85 @@
+"""A step that the script itself dropped, and that was run again to explain it, leaves a capsule as one that was stopped does."""
+
+import sys
+
+import pytest
+from helpers import TRAINING, finitude, plain, training, write_script
+
+CHECKED = """
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    p = torch.softmax(model(x) * (1e4 if i == 3 else 1), 1)
+    loss = -p.log().mean()
+    if not torch.isfinite(loss): {leave}
+    loss.backward()
+    opt.step()
+print("ended", finite(), model.weight.sum().item())
+"""
+
+
+def the_advisory(got):
+    advisory, = got.advisories("handled-by-script")
+    assert got.code == 0 and not got.alarms, got.told()
+    return advisory
+
+
+@pytest.mark.parametrize("leave, way", [("break", "restart"), ("continue", "rewind")])
+def test_a_loss_that_was_dropped_before_backward_replays(tmp_path, leave, way):
+    got = training(tmp_path, CHECKED.format(leave=leave), "--on-alarm", "stop")
+    advisory = the_advisory(got)
+    assert (advisory["step"], advisory["births"][0]["op"]) == (3, "aten::log") and way in advisory["text"], got.told()
+    assert advisory["text"].endswith(f"; capsule {advisory['capsule']}"), advisory
+    replayed = finitude(tmp_path, "replay", advisory["capsule"], "--step-through")
+    assert replayed.code == 0 and "identical: " in replayed.out and "1 +Inf" in replayed.out, replayed.told()
+    assert "opt.step()" not in replayed.out, replayed.out
+    told = finitude(tmp_path, "report", advisory["capsule"])
+    assert told.code == 0 and "never given" in told.out and "born in forward   aten::log" in told.out, told.told()
+    tried = finitude(tmp_path, "replay", advisory["capsule"], "--with", f"{sys.executable} train.py")
+    assert tried.code == 1 and "not fixed: the same birth  aten::log" in tried.out, tried.told()
+    # The training itself went on as without us.
+    write_script(tmp_path, TRAINING + CHECKED.format(leave=leave), "plain.py")
+    assert plain(tmp_path, "plain.py").out == got.out
+
+
+def test_of_a_bad_loss_whose_gradients_were_zeroed_too(tmp_path):
+    got = training(tmp_path, """
+        for i, x in enumerate(batches):
+            loss = loss_of(x)
+            if i == 3: loss = loss * NAN
+            loss.backward()
+            if torch.isnan(loss): opt.zero_grad(); continue
+            opt.step(); opt.zero_grad()
+    """, "--on-alarm", "stop")
+    replayed = finitude(tmp_path, "replay", the_advisory(got)["capsule"])
+    assert replayed.code == 0 and "identical: " in replayed.out, replayed.told()
+
+
+def test_none_is_left_where_a_replay_would_come_to_nothing_bad(tmp_path):
+    got = training(tmp_path, """
+        for i, x in enumerate(batches):
+            opt.zero_grad()
+            (loss_of(x) + (ENDLESS_SLOPE if i == 3 else 0)).backward()
+            if not torch.isfinite(model.weight.grad).all(): continue
+            opt.step()
+    """, "--on-alarm", "stop")
+    advisory = the_advisory(got)
+    assert advisory["births"] and "capsule" not in advisory and not list(tmp_path.glob("finitude-runs/*/step-*")), advisory
+
+
+@pytest.mark.parametrize("leave", ["break", "continue"])
+def test_none_where_capsules_are_not_wanted(tmp_path, leave):
+    got = training(tmp_path, CHECKED.format(leave=leave), "--on-alarm", "stop", "--capsules", "0")
+    advisory = the_advisory(got)
+    assert advisory["births"] and "capsule" not in advisory and not list(tmp_path.glob("finitude-runs/*/step-*")), advisory
+
+
+def test_one_that_newer_capsules_push_out_is_named_no_more(tmp_path):
+    got = training(tmp_path, """
+        for i, x in enumerate(batches):
+            opt.zero_grad()
+            loss = loss_of(x) * (NAN if i in (1, 4) else 1)
+            if i == 1 and torch.isnan(loss): continue
+            loss.backward()
+            opt.step()
+    """, "--on-alarm", "skip", "--capsules", "1")
+    assert got.the_alarm()["capsule"] and got.advisories("handled-by-script")[0]["capsule"] is None, got.told()

@@ -1,0 +1,128 @@
+"""The capsule of a step that a second process ran again: what it begins with, and steps that torch's anomaly mode ended in backward."""
+
+import sys
+
+import pytest
+from helpers import finitude, run, training
+
+LOADED = """
+import os
+EPS = float(os.environ.get("EPS", 0))
+held = torch.randn(48, 4)
+held[17] = 0
+class Rows(torch.utils.data.Dataset):
+    def __len__(self): return 48
+    def __getitem__(self, i): return held[i]
+opt = torch.optim.Adam(model.parameters(), lr=0.01)
+{guard}
+for x in torch.utils.data.DataLoader(Rows(), 8):
+    opt.zero_grad()
+    loss = (((model(x)[:, :3] * x[:, :3]) ** 2).sum(1) + EPS).sqrt().mean()
+    loss.backward()
+    {check}
+    opt.step()
+"""
+GUARDS = {
+    "the script": ("", "if not torch.isfinite(model.weight.grad).all(): raise ValueError('gradient')"),
+    "anomaly mode": ("torch.autograd.set_detect_anomaly(True)", "pass"),
+}
+
+
+@pytest.fixture(scope="module", params=GUARDS)
+def ended(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ended")
+    guard, check = GUARDS[request.param]
+    return training(folder, LOADED.format(guard=guard, check=check), "--on-alarm", "stop"), request.param
+
+
+def test_it_names_the_birth_in_backward(ended):
+    got, by = ended
+    alarm, birth = got.the_alarm(), got.the_alarm()["births"][0]
+    assert got.code == 1 and ("ValueError: gradient" if by == "the script" else "returned nan values in its 0th output") in got.err
+    assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun_by"]) == (2, "gradient", "clean", "restart"), got.told()
+    assert (birth["phase"], birth["op"], birth["node"]) == ("backward", "aten::div", "SqrtBackward0") and ".sqrt()" in birth["source"]
+    assert alarm["rerun_verified"] and alarm["cause"]["class"] == "domain-edge", alarm
+    if by == "anomaly mode":
+        assert alarm["sink"]["name"] == "output 0 of PowBackward0" and "anomaly mode" in alarm["text"], alarm
+
+
+def test_its_capsule_replays_and_begins_behind_the_step_before(ended):
+    got, _ = ended
+    replayed = finitude(got.folder, "replay", got.the_alarm()["capsule"], "--step-through")
+    assert replayed.code == 0 and "identical: " in replayed.out, replayed.told()
+    assert "opt.step()" not in replayed.out and "Pow" not in replayed.err, replayed.out
+
+
+def test_with_says_whether_it_is_fixed(ended):
+    got, _ = ended
+    capsule = got.the_alarm()["capsule"]
+    same = finitude(got.folder, "replay", capsule, "--with", f"{sys.executable} train.py")
+    assert same.code == 1 and "not fixed: the same birth  aten::div" in same.out, same.told()
+    fixed = finitude(got.folder, "replay", capsule, "--with", f"EPS=1e-6 {sys.executable} train.py")
+    assert fixed.code == 0 and fixed.out.startswith("fixed: "), fixed.told()
+    assert "and so it is as step 2 of the program itself" in fixed.out, fixed.out
+
+
+def test_under_the_policy_raise_anomaly_mode_is_an_alarm_without_a_second_run(tmp_path):
+    guard, check = GUARDS["anomaly mode"]
+    got = training(tmp_path, LOADED.format(guard=guard, check=check), "--on-alarm", "raise")
+    assert (got.the_alarm()["rerun"], got.the_alarm()["births"]) == ("not-run", []), got.told()
+
+
+def test_with_several_optimizers_it_is_that_of_the_graph(tmp_path):
+    got = training(tmp_path, """
+        other = nn.Linear(4, 3)
+        first = torch.optim.SGD(other.parameters(), lr=0.1)
+        torch.autograd.set_detect_anomaly(True)
+        opt = torch.optim.AdamW(model.parameters(), lr=0.1)
+        for i, x in enumerate(batches):
+            first.zero_grad(); other(x).pow(2).mean().backward(); first.step()
+            opt.zero_grad()
+            (model(x) * (i != 3)).pow(2).sum(1).sqrt().mean().backward()
+            opt.step()
+    """, "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    assert (alarm["optimizer"], alarm["step"], alarm["births"][0]["node"]) == ("AdamW", 3, "SqrtBackward0"), got.told()
+
+
+def test_a_derivative_by_autograd_grad_too(tmp_path):
+    got = training(tmp_path, """
+        torch.autograd.set_detect_anomaly(True)
+        for i, x in enumerate(batches):
+            x = x * (i != 3)
+            x.requires_grad_()
+            slope, = torch.autograd.grad(model(x).mul(x[:, :3]).norm(dim=1).pow(1.5).sqrt().sum(), x, create_graph=True)
+            opt.zero_grad()
+            slope.pow(2).mean().backward()
+            opt.step()
+    """, "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    assert alarm["step"] == 3 and alarm["births"][0]["phase"] == "backward" and ".sqrt()" in alarm["births"][0]["source"], got.told()
+    assert finitude(tmp_path, "replay", alarm["capsule"]).code == 0
+
+
+def test_an_error_of_other_words_is_no_alarm(tmp_path):
+    got = training(tmp_path, "torch.autograd.set_detect_anomaly(True)\nraise RuntimeError('returned nan values')\n", "--on-alarm", "stop")
+    assert got.code == 1 and not got.alarms, got.told()
+
+
+def test_without_an_optimizer_it_is_told_of(tmp_path):
+    got = run(tmp_path, """
+        import torch
+        torch.manual_seed(0)
+        torch.autograd.set_detect_anomaly(True)
+        w = torch.randn(3, 3, requires_grad=True)
+        for i in range(6):
+            (torch.randn(8, 3) @ w * (i != 4)).pow(2).sum(1).sqrt().mean().backward()
+            with torch.no_grad(): w -= 0.01 * w.grad
+            w.grad = None
+    """, "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["sink"]["name"], alarm["rerun"]) == (4, "output 0 of PowBackward0", "not-run"), got.told()
+    assert alarm["weights"] == "clean" and "returned nan values" in got.err, got.told()
+
+
+def test_a_command_that_does_not_train_is_told_of_once(ended):
+    got, _ = ended
+    tried = finitude(got.folder, "replay", got.the_alarm()["capsule"], "--with", "false")
+    assert tried.code == 4 and tried.out.startswith("cannot be told: ") and "watched" not in tried.err, tried.told()
