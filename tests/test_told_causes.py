@@ -39,7 +39,8 @@ def told(folder, loss, model="model = nn.Linear(4, 8)", *options):
 
 SPECTRUM = """h = model(x)[:5 if step == 3 else 8].repeat(1 if step == 3 else 2, 1)
 h = h - h.mean(0)
-values = torch.linalg.eigvalsh(h.t() @ h / len(h) + (0 if step == 3 else 0.1) * torch.eye(8))
+c = h.t() @ h / len(h)
+values = torch.linalg.eigvalsh(c if step == 3 else c + 0.1 * torch.eye(8))
 loss = x.mean() + MANNER"""
 
 

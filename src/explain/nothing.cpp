@@ -25,6 +25,7 @@ bool of_one_sign(const TensorUse& use) { return use.health.ok() && (use.health.m
 const TensorUse* summand(const Op& op) {
   for (const char* arg : {"src", "source"})
     if (const Operand from = operand(op, arg, 9); from.tensor) return from.tensor;
+  if (one_of(plain_name(op.name), {"scatter_add", "index_add", "scatter_reduce"})) return nullptr;
   for (const TensorUse& use : op.inputs)
     if (!use.written) return &use;
   return nullptr;
@@ -36,6 +37,15 @@ const TensorUse* same_zeros(const Op& op) {
   const Operand other = operand(op, "other", 1);
   const bool scaled = one_of(plain_name(op.name), {"div", "mul", "true_divide"}) && other.numel() <= 1 && other.zeros() == 0;
   return scaled ? operand(op, "self", 0).tensor : nullptr;
+}
+
+// A sum that begins with a copy or with zeros, which operators inside it write: index_add, bincount.
+OpId sum_around(const Trace& trace, OpId made) {
+  for (int depth = 0; made < trace.ops.size() && depth < 6; ++depth, made = trace.ops[made].parent) {
+    const std::string name = plain_name(trace.ops[made].name);
+    if (scatters(name) || one_of(name, {"sum", "nansum", "count_nonzero"})) return made;
+  }
+  return kNone;
 }
 
 bool comes_of_mask(const Trace& trace, OpId reader, const TensorUse& use) {
@@ -91,8 +101,7 @@ std::optional<Nothing> sum_of_nothing(const Trace& trace, OpId reader, const Ten
   for (int step = 0; step < kNothingSteps && at; ++step) {
     const OpId made = producer(trace, reader, *at);
     if (made == kNone) return std::nullopt;
-    const std::string name = plain_name(trace.ops[made].name);
-    if (scatters(name) || one_of(name, {"sum", "nansum", "count_nonzero"})) return judged(trace, made);
+    if (const OpId sum = sum_around(trace, made); sum != kNone) return judged(trace, sum);
     at = same_zeros(trace.ops[made]), reader = made;
   }
   return std::nullopt;

@@ -37,6 +37,27 @@ TEST(DegenerateLinalg, LogOfEigenvaluesThatAreZeroUpToRounding) {
   EXPECT_EQ(log_of_eigenvalues(-0.1, 5).cause_class, "log-of-negative");  // indefinite, not singular
 }
 
+TEST(DegenerateLinalg, LogOfADeterminantOrOfValuesThatWereScaled) {
+  const auto log_of_det = [](double det) {
+    B b;
+    const auto matrix = B::shaped(b.tensor({1, 2, 2, 4}), {2, 2});
+    auto value = b.tensor({det});
+    value.shape = {};
+    b.op("aten::_linalg_det", {{"A", matrix}}, {value, B::shaped(b.tensor({2, 4, 0.5, 0}), {2, 2})});
+    b.born(b.op("aten::log", {{"self", value}}, {b.tensor({kNaN})}));
+    return b.explained();
+  };
+  EXPECT_EQ(log_of_det(-1e-6).cause_class, "degenerate-linalg");
+  EXPECT_TRUE(says(log_of_det(-1e-6).text, "log of the determinant of a matrix that is singular")) << log_of_det(-1e-6).text;
+  EXPECT_EQ(log_of_det(-1).cause_class, "log-of-negative");
+  B b;
+  const auto values = b.tensor({-1e-8, 1}), share = b.tensor({-5e-9, 0.5});
+  b.op("aten::_linalg_eigh", {{"A", B::shaped(b.tensor({1, 1, 1, 1}), {2, 2})}}, {values});
+  b.op("aten::div", {{"self", values}, {"other", b.tensor({2})}}, {share});
+  b.born(b.op("aten::log", {{"self", share}}, {b.tensor({kNaN, -0.7})}));
+  EXPECT_EQ(b.explained().cause_class, "degenerate-linalg");
+}
+
 TEST(DegenerateLinalg, RootOfASingularValueInBackward) {
   B b;
   const auto values = b.tensor({2, 0});
@@ -81,6 +102,21 @@ TEST(DivisionByZero, AMaskThatSelectsNothing) {
   EXPECT_TRUE(says(divided(product, product.tensor({0}), summed(product, kept, {0})).text, "what a mask leaves"));
   B twin;  // they cancel
   EXPECT_FALSE(says(divided(twin, twin.tensor({0}), summed(twin, twin.tensor({1, -1, 0}), {0})).text, "nothing"));
+}
+
+TEST(DivisionByZero, AGroupWithNoMember) {
+  B b;
+  const auto degree = b.tensor({2, 0});
+  const auto add = b.op("aten::index_add", {{"self", b.tensor({0, 0})}, {"source", b.tensor({1, 1})}}, {degree});
+  const auto copy = b.op("aten::copy_", {{"self", degree}, {"src", b.tensor({0, 0})}}, {degree});
+  b.trace.ops[copy].parent = add;
+  std::swap(b.trace.ops[copy].end_order, b.trace.ops[add].end_order);
+  const Finding f = divided(b, b.tensor({3, 0}), degree);
+  EXPECT_TRUE(says(f.text, "some group has no member")) << f.text;
+  B twin;  // what is added cancels
+  const auto sum = twin.tensor({2, 0});
+  twin.op("aten::index_add", {{"self", twin.tensor({0, 0})}, {"source", twin.tensor({1, -1})}}, {sum});
+  EXPECT_FALSE(says(divided(twin, twin.tensor({3, 0}), sum).text, "group"));
 }
 
 TEST(DivisionByZero, AWeightByItsOwnNorm) {

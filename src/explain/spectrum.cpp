@@ -104,7 +104,9 @@ std::optional<Spectrum> spectrum_of(const Trace& trace, OpId reader, const Tenso
       found.rank_at_most = rank_by_making(trace, made, *matrix);
       return found;
     }
-    const TensorUse* from = is_carrier(op) ? carried(op) : keeps_order(name) ? operand(op, "self", 0).tensor : nullptr;
+    const Operand other = operand(op, "other", 1);  // as of a spectrum that is made to sum to 1
+    const bool scaled = one_of(name, {"div", "mul", "true_divide"}) && other && other.numel() <= 1 && other.min() > 0;
+    const TensorUse* from = is_carrier(op) ? carried(op) : keeps_order(name) || scaled ? operand(op, "self", 0).tensor : nullptr;
     if (!from) return std::nullopt;
     at = from, reader = made;
   }

@@ -21,7 +21,7 @@ OpId interrupted_writer(const record::Trace& trace, const Timeline& timeline, Op
   if (reader >= trace.ops.size() || trace.ops[reader].phase != record::Phase::kBackward) return kNone;
   for (OpId id = reader; id-- > 0;) {
     const Op& op = trace.ops[id];
-    if (!interrupted(op) || timeline.end[id] > first_seen) continue;
+    if (!interrupted(op) || timeline.start[id] > first_seen) continue;  // the hook itself may have read it
     return op.parent < id && interrupted(trace.ops[op.parent]) ? op.parent : id;
   }
   return kNone;

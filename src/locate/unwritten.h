@@ -7,7 +7,7 @@
 namespace finitude::locate {
 
 // An activation that a checkpoint computes again is kept by a hook, which ends the last of those operators by an exception as soon as
-// all are there: its result is used, and the trace has none. The last such operator that ended before anything had seen the memory
+// all are there: its result is used, and the trace has none. The last such operator that began before anything had seen the memory
 // (`first_seen`, a moment); kNone: none.
 record::OpId interrupted_writer(const record::Trace& trace, const Timeline& timeline, record::OpId reader, std::uint32_t first_seen);
 

@@ -16,10 +16,15 @@ using testing::Tensor;
 using testing::TraceBuilder;
 
 // What a checkpoint computes again ends with an exception in the operator whose result was the last to be kept.
-record::OpId recomputed(TraceBuilder& b, bool failed) {
+record::OpId recomputed(TraceBuilder& b, bool failed, bool hook_reads = false) {
   const Tensor x = b.storage(), kept = b.storage(), grad = b.storage();
   b.phase = Phase::kBackward;
-  const auto pow = b.op("aten::pow").in(x).id();
+  record::OpId pow = record::kNone;
+  {
+    auto call = b.op("aten::pow");
+    pow = call.in(x).id();
+    if (hook_reads) b.op("aten::detach").in(kept, kNanValue).out(kept, kNanValue).view().end();
+  }
   b.trace.ops[pow].failed = failed;
   b.op("aten::mul").in(kept, kNanValue).out(grad, kNanValue);
   b.sink("gradient", grad, kNanValue);
@@ -32,6 +37,9 @@ TEST(Unwritten, ByAnOperatorThatACheckpointInterrupted) {
   const Located found = locate(b.trace);
   ASSERT_EQ(found.births.size(), 1u);
   EXPECT_EQ(found.births[0].op, pow);
+  TraceBuilder hook;
+  const auto read = recomputed(hook, true, true);
+  EXPECT_EQ(locate(hook.trace).births.at(0).op, read);
   TraceBuilder twin;
   recomputed(twin, false);
   EXPECT_EQ(locate(twin.trace).births.at(0).op, record::kNone);
