@@ -182,6 +182,17 @@ bool cannot_be_source(const Op& op, const TensorUse& use) {
   return !op.allocates;
 }
 
+// Sets a start value for the op around it, which then writes the same memory itself: the fill inside a sum or a dot product.
+bool only_begins(const Trace& trace, OpId id, const TensorUse& use) {
+  if (!one_of(plain_name(trace.ops[id].name), {"fill", "zero"})) return false;
+  const OpId parent = trace.ops[id].parent;
+  if (parent >= id || trace.ops[parent].is_node || !wrote(trace.ops[parent], use)) return false;
+  const Op& around = trace.ops[parent];
+  const std::string name = plain_name(around.name);
+  return !name.ends_with("_like") && !name.starts_with("new_") &&
+         std::any_of(around.inputs.begin(), around.inputs.end(), [](const TensorUse& in) { return !in.written; });
+}
+
 OpId last_writer(const Trace& trace, OpId reader, const TensorUse& use, bool of_bad_value) {
   if (use.storage == kNone || reader > trace.ops.size()) return kNone;
   // Downwards by start: of nested ops that wrote the same memory, the innermost comes first.
@@ -190,7 +201,7 @@ OpId last_writer(const Trace& trace, OpId reader, const TensorUse& use, bool of_
     if (op.is_node || op.is_view) continue;
     if (reader < trace.ops.size() && op.end_order > trace.ops[reader].end_order)
       continue;  // it encloses the reader
-    if (wrote(op, use) && !(of_bad_value && cannot_be_source(op, use))) return id;
+    if (wrote(op, use) && !(of_bad_value && cannot_be_source(op, use)) && !only_begins(trace, id, use)) return id;
   }
   return kNone;
 }

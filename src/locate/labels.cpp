@@ -7,6 +7,7 @@
 #include "locate/search.h"
 #include "locate/seen.h"
 #include "locate/state.h"
+#include "locate/unwritten.h"
 #include "locate/writes.h"
 #include "record/allocating_ops.h"
 
@@ -42,6 +43,7 @@ class Sweep {
     const TensorUse* before = nullptr;  // the largest bad use before the first write
     Kinds before_kinds = 0;
     std::uint32_t first_write = kNone;  // moment
+    std::uint32_t first_seen = kNone;   // moment
     std::uint32_t made_empty = kNone;   // moment when it was handed out without any bytes yet, to be resized by a kernel
     bool seen_forward = false;
   };
@@ -82,6 +84,14 @@ void Sweep::survey() {
   }
   for (OpId id = 0; id < trace_.ops.size(); ++id) {
     const Op& op = trace_.ops[id];
+    const auto note_seen = [&](const std::vector<TensorUse>& uses, std::uint32_t moment) {
+      for (const TensorUse& use : uses) {
+        if (use.storage >= storages_.size()) continue;
+        storages_[use.storage].first_seen = std::min(storages_[use.storage].first_seen, moment);
+      }
+    };
+    note_seen(op.inputs, flow_.timeline.start[id]);
+    note_seen(op.outputs, flow_.timeline.end[id]);
     for (const TensorUse& use : op.outputs) {
       if (use.storage >= storages_.size() || use.begin < use.end || !record::allocates(op.name)) continue;
       auto& made = storages_[use.storage].made_empty;
@@ -165,6 +175,10 @@ void Sweep::explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, 
   const bool came_later = reader != kNone && trace_.ops[reader].phase == Phase::kBackward && seen_.covers(use);
   // As abs of complex numbers does with its result: nobody had it before, so the bad values came from no batch.
   OpId writer = found.unwritten && !explained && s.made_empty != kNone ? raw_writer(reader, use, s.made_empty) : kNone;
+  OpId bits = kNone;
+  if (writer == kNone && !explained && (bits = reinterpreted(trace_, reader, use)) != kNone) writer = bits;
+  if (writer == kNone && found.unwritten && !explained && trace_.storages[use.storage].origin == Origin::kUnknown)
+    writer = interrupted_writer(trace_, flow_.timeline, reader, s.first_seen);
   if (writer == kNone && found.unwritten && !came_later && (!explained || (s.before_kinds & kinds) != 0)) {
     const LayerId layer = origin_layer(use, reader);
     out->push_back({layer, input, kinds, labels_of(contents_.layers[layer], kinds), false});
@@ -178,7 +192,11 @@ void Sweep::explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, 
     event.use = &use;
     event.kinds = kinds;
     event.op = writer;
-    if (writer != kNone) {
+    if (bits != kNone) {
+      event.birth = true;
+      event.label = trace_.ops[bits].phase == Phase::kBackward ? kDamagedGradient : kDamaged;
+      event.first_reader = reader;
+    } else if (writer != kNone) {
       judge(writer, {&use, 0, 0, false}, kinds, &event);
     } else {
       event.from = Event::From::kUnseen;

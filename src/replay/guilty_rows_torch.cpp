@@ -303,6 +303,20 @@ void find_elements(const Tape& tape, const Inputs& inputs, const std::optional<J
   rows->elements_together = found.together;
 }
 
+// Of the inputs that have as many rows, only what the loader gave is samples: are they what makes it fail? A mask of features that has
+// as many elements is none.
+bool of_loader(const Tape& tape, const Inputs& inputs, const std::optional<JudgedCall>& birth, const GuiltyRows& found) {
+  Inputs loaded;
+  std::ranges::copy_if(inputs, std::back_inserter(loaded), &BatchInput::loaded);
+  if (loaded.size() == inputs.size() || loaded.empty() || found.more) return !loaded.empty();
+  std::vector<bool> keep(static_cast<std::size_t>(found.rows), true);
+  for (const std::int64_t row : found.guilty) keep[static_cast<std::size_t>(row)] = false;
+  RowChange change(loaded, keep, found.filler, birth);
+  const Played played = play(tape, PlayOptions(), &change);
+  if (!played.why_not.empty() || (birth && !change.bad().has_value())) return true;
+  return !(birth ? *change.bad() : failed(played));
+}
+
 bool tells(const GuiltyRows& found) { return found.ran && !found.guilty.empty() && !found.together; }
 
 }  // namespace
@@ -331,8 +345,10 @@ GuiltyRows find_guilty_rows(const Tape& tape, const record::Trace* trace, const 
   const auto of_these = [&](const auto& size) { return size.first == best.rows; };
   if (const auto own = std::ranges::find_if(sizes, of_these); best.ran && own != sizes.end()) {
     const Reach reach = born_at ? rows_reach(tape, own->second, best.rows, *born_at) : Reach::kNot;
-    best.of_batch = std::ranges::any_of(own->second, &BatchInput::loaded) || reach == Reach::kRows;
-    best.of_samples = best.of_batch || reach == Reach::kTaken;
+    const bool loaded = std::ranges::any_of(own->second, &BatchInput::loaded);
+    const auto& judged = best.up_to_birth ? birth : std::nullopt;
+    best.of_batch = loaded ? of_loader(tape, own->second, judged, best) : reach == Reach::kRows;
+    best.of_samples = best.of_batch || (!loaded && reach == Reach::kTaken);
     if (tells(best) && best.guilty.size() == 1 && !best.more)
       find_elements(tape, own->second, best.up_to_birth ? birth : std::nullopt, has_time, &best);
   }

@@ -6,7 +6,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "explain/evidence.h"
 #include "explain/fix.h"
+#include "locate/batch_rows.h"
 #include "locate/op_kinds.h"
 #include "locate/slice.h"
 #include "show/findings.h"
@@ -96,12 +98,27 @@ void name_samples(const explain::Finding& finding, nlohmann::json* birth) {
   (*birth)["rows_of"] = finding.batch_rows;
 }
 
+nlohmann::json json_rows(const locate::Birth& birth) { return birth.rows; }
+
+// The cause was worded before it was known that the rows are samples.
+void call_samples(const locate::Birth& birth, nlohmann::json* text) {
+  const std::string rows = explain::at_rows(birth);
+  std::string words = *text;
+  const std::size_t at = rows.empty() ? std::string::npos : words.find(rows);
+  if (at == std::string::npos || birth.rows_of != 0) return;
+  const std::string row = " at row";
+  *text = words.replace(at, rows.size(), " at sample" + rows.substr(row.size()) + " of the batch");
+}
+
 // Says what the rows of the birth are rows of: those of the batch, where the search for the guilty samples tells.
 void tell_rows(const record::Trace& trace, const locate::Birth& located, const explain::Finding& finding, nlohmann::json* birth) {
-  if (finding.guilty.empty() || located.rows_of != 0) return;
+  if (located.rows_of != 0) return;
+  const bool can_be = locate::rows_can_be_samples(trace, located);
+  if (!can_be) (*birth)["rows_are_samples"] = false;
+  if (finding.guilty.empty()) return;
   const record::TensorUse* use = bad_output(trace, located);
   const std::int64_t rows = use != nullptr ? first_size(*use) : 0;
-  if (!rows_are_samples(trace, located, finding.batch_rows, finding.guilty)) {
+  if (!can_be || !rows_are_samples(trace, located, finding.batch_rows, finding.guilty)) {
     const bool from_data_set = rows != finding.batch_rows && !located.rows.empty() && rows < finding.batch_rows && finding.guilty.size() == located.rows.size() &&
                                takes_batches(trace, finding.batch_rows, rows);
     if (from_data_set && may_move_rows(trace, located.op, rows)) return;  // the experiment names the sample all the same
@@ -140,6 +157,10 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
   }
   nlohmann::json out = findings(trace, located, finding);
   if (!located.births.empty()) tell_rows(trace, located.births[0], finding, &out["births"][0]);
+  for (std::size_t i = 1; i < located.births.size() && i < out["births"].size(); ++i)
+    if (!locate::rows_can_be_samples(trace, located.births[i])) out["births"][i]["rows_are_samples"] = false;
+  if (!located.births.empty() && out["births"][0].value("rows_in", "") == "batch" && out["births"][0]["rows"] == json_rows(located.births[0]))
+    call_samples(located.births[0], &out["cause"]["text"]);
   if (!own_rule.empty()) out["cause"]["rule"] = own_rule;
   out["num_ops"] = trace.ops.size();
   out["truncated"] = trace.truncated;

@@ -100,7 +100,15 @@ json birth(const record::Trace& trace, const locate::Birth& b) {
     out["op"] = op->name;
     stack = op->stack;
     for (const auto& use : op->inputs) out["inputs"].push_back(statistics(use));
-    for (const auto& use : op->outputs) out["outputs"].push_back(statistics(use));
+    const record::Op* reader = op->is_view ? op_at(b.first_reader) : nullptr;  // a view is looked at where it is read
+    for (const auto& use : op->outputs) {
+      const auto read = [&](const record::TensorUse& in) { return in.storage == use.storage && !in.health.ok(); };
+      const auto* seen = &use;
+      if (reader != nullptr)
+        for (const auto& in : reader->inputs)
+          if (read(in)) seen = &in;
+      out["outputs"].push_back(statistics(*seen));
+    }
     json scalars = json::array();
     for (const auto& s : op->scalars) {
       if (!s.text.empty() && s.text != "None") scalars.push_back({{"arg", s.arg}, {"text", s.text}});

@@ -60,7 +60,7 @@ const Shape kBirth{{{"phase", kText, true, "forward|backward|optimizer|data|stat
     {"forward", kObject | kNull, false, {}, &kPlace}, {"name", kTextOrNull},
     {"absorbed_by", kObject | kNull, false, {}, &kPlace}, {"scalars", kArray, false, {}, &kScalar},
     {"inputs", kArray, false, {}, &kStatistics}, {"outputs", kArray, false, {}, &kStatistics},
-    {"rows", kArray, false, {}, nullptr, kCount}, {"rows_of", kCount}, {"rows_in", kText, false, "batch|output"},
+    {"rows", kArray, false, {}, nullptr, kCount}, {"rows_of", kCount}, {"rows_in", kText, false, "batch|output"}, {"rows_are_samples", kBool},
     {"samples", kArray, false, {}, nullptr, kCount}, {"datum", kObject, false, {}, &kDatum}}};
 const Shape kOnset{{{"quantity", kText, true, "loss|gradient|learning-rate"}, {"step", kCount, true}, {"at_most", kBool}, {"steps", kCount, true},
     {"from", kReal, true}, {"to", kReal, true}, {"factor_per_step", kReal, true}}};

@@ -46,6 +46,29 @@ std::optional<Finding> of_a_number(const Scene& s) {
   return result;
 }
 
+// Integers whose bits are read as floats, tensor.view(torch.float32): some are the pattern of a NaN, and nothing computed it.
+std::optional<Finding> of_bits(const Scene& s) {
+  if (!s.op || !s.op->is_view || s.op->inputs.empty() || s.op->outputs.empty() || s.birth.first_reader >= s.trace.ops.size()) return std::nullopt;
+  const record::TensorUse& to = s.op->outputs.front();
+  const record::TensorUse* bad = bad_input(s.trace.ops[s.birth.first_reader]);
+  if (!bad || s.op->inputs.front().dtype != sense::DType::kOther || to.dtype == sense::DType::kOther || bad->storage != to.storage)
+    return std::nullopt;
+  Finding result = finding(s, "bad-data", kScoreOrigin,
+                           s.op->name + " takes the bits of integers for " + dtype_name(to.dtype) + ": as such they are " +
+                               amount(bad->health) + at_rows(s.birth) + ", which no operation computed",
+                           "where the numbers are meant, convert them: .to(" + std::string("torch.") + dtype_name(to.dtype) +
+                               "); where the bits are, take out what stands for no number before they are viewed");
+  if (const auto* frame = s.op->stack < s.trace.stacks.size() && !s.trace.stacks[s.op->stack].frames.empty()
+                              ? &s.trace.stacks[s.op->stack].frames.front()
+                              : nullptr) {
+    result.fix_file = frame->file;
+    result.fix_line = frame->line;
+  }
+  conclude(result, true);
+  if (!bad->arg.empty()) Edits(s, s.birth.first_reader).replaced(bad->arg, bad->health.nan ? NAN : INFINITY, 0).into(result);
+  return result;
+}
+
 // The op that took in NaN which the program had written as a number, the birth: padding, a mark for what is missing. A NaN is
 // no mask: arithmetic cannot take it out again, an index or torch.where afterwards does so in forward only.
 const record::Op* reader_of_mark(const Scene& s) {
@@ -85,6 +108,7 @@ class BadData : public Rule {
     record::StorageId storage = s.birth.storage;
     const record::TensorUse* bad = read_from(record::Origin::kBatch, s, storage);
     const bool data = s.birth.kind == "data";
+    if (std::optional<Finding> bits = of_bits(s)) return bits;
     if (std::optional<Finding> mark = of_a_mark(s)) return mark;
     if (std::optional<Finding> number = of_a_number(s)) return number;
     if (!data && !bad) return std::nullopt;

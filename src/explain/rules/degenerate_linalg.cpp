@@ -1,7 +1,10 @@
 // A factorisation, inverse or determinant of a singular matrix, and the gradient of eigen- or singular
-// vectors where eigenvalues coincide.
+// vectors where eigenvalues coincide; and the log, root or reciprocal of eigen- or singular values that are zero up to rounding.
+#include "explain/edits.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
+#include "explain/singular.h"
+#include "explain/spectrum.h"
 
 namespace finitude::explain {
 namespace {
@@ -51,12 +54,52 @@ bool is_solve(const std::string& name) {
                        "LinalgLuSolve"});
 }
 
+// The argument of a function that has no value, or no derivative, at zero and below.
+std::string zero_sensitive(const record::Op& op) {
+  const std::string name = plain_name(op.name);
+  if (one_of(name, {"log", "log2", "log10", "sqrt", "rsqrt", "pow", "float_power", "reciprocal"})) return "self";
+  return one_of(name, {"div", "true_divide"}) ? "other" : "";
+}
+
+std::optional<Finding> of_spectrum(const Scene& s) {
+  if (!s.first) return std::nullopt;
+  const bool derivative = s.backward && s.culprit == s.birth.op;
+  if (derivative && (!s.forward || !s.node || !is_builtin_node(*s.node) || s.forward_bad() || bad_input(*s.op))) return std::nullopt;
+  const record::OpId call = derivative ? s.birth.forward : s.culprit;
+  const record::Op& op = s.trace.ops[call];
+  if (!derivative && (!bad_output(op) || !inputs_finite(op))) return std::nullopt;
+  const std::string arg = zero_sensitive(op);
+  const Operand values = arg.empty() ? Operand{} : operand(op, arg, arg == "self" ? 0 : 1);
+  if (!values.tensor || values.min() > 0) return std::nullopt;
+  const auto spectrum = spectrum_of(s.trace, call, *values.tensor);
+  if (!spectrum || !spectrum->singular()) return std::nullopt;
+  const std::string name = plain_name(op.name);
+  const std::string text = std::string(derivative ? "the derivative of " : "") + name + (arg == "self" ? " of " : " by ") +
+                           told(*spectrum, values.dtype());
+  std::string fix = "add a small multiple of the identity to the matrix (C + eps * I) before it is decomposed";
+  if (spectrum->rank_at_most > 0) fix += ", or use more samples than it has dimensions";
+  fix += spectrum->kind == Spectrum::kDeterminant      ? ", and torch.linalg.slogdet for the logarithm"
+         : spectrum->kind == Spectrum::kSingularValues ? ", or clamp the singular values above zero"
+                                                       : ", or clamp the eigenvalues above zero";
+  Finding result = finding(s, "degenerate-linalg", kScorePoint + 40, text + hidden_by(s), fix);
+  Probe probe(s, derivative ? s.birth.op : call);
+  if (!derivative)
+    probe.clamped(arg, safe_floor(values.dtype()));
+  else if (const auto point = find_point(*s.op))
+    probe.zeros_replaced(point->arg);
+  probe.in_float64(false);  // the zero is there already
+  probe.conclude(result, true);
+  Edits(s).above(arg, 0).left_out().into(result);
+  return result;
+}
+
 class DegenerateLinalg : public Rule {
  public:
   const char* name() const override { return "degenerate-linalg"; }
 
   std::optional<Finding> judge(const Evidence& evidence) const override {
     const Scene s(evidence);
+    if (auto found = of_spectrum(s)) return found;
     const auto* bad = s.op ? bad_output(*s.op) : nullptr;
     if (!bad || (s.backward && s.forward_bad())) return std::nullopt;
     const std::string node = s.node ? plain_name(s.node->name) : std::string();

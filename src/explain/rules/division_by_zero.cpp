@@ -1,6 +1,10 @@
 // x / 0 and 0 / 0: div, reciprocal, rsqrt, a negative power, remainder. Also the normalising of a zero
 // vector.
+#include <utility>
+#include <vector>
+
 #include "explain/edits.h"
+#include "explain/nothing.h"
 #include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
@@ -38,22 +42,62 @@ std::string what_is_zero(const Scene& s, const Point& point) {
   if (one_of(name, {"amax", "max", "abs"})) return ": the largest magnitude of an all-zero tensor";
   if (one_of(name, {"std", "var"})) return ": a spread of zero";
   if (name == "sqrt") return what_root_is(s, made);
-  // Through conversions: a count is made of integers or booleans.
-  const bool counts = one_of(name, {"count_nonzero", "bincount"}) ||
-                      (one_of(name, {"sum", "scatter_add", "index_add"}) && !s.trace.ops[made].inputs.empty() &&
-                       s.trace.ops[made].inputs[0].dtype == sense::DType::kOther);
-  if (counts ||
-      (name == "sum" && s.trace.ops[made].inputs.size() == 1 &&
-       s.trace.ops[made].inputs[0].health.zero == s.trace.ops[made].inputs[0].health.numel))
-    return ": a count or sum over nothing";
+  if (const auto nothing = sum_of_nothing(s.trace, s.culprit, *point.operand.tensor))
+    return told(*nothing, point.operand.numel() > 1);
   return {};
+}
+
+// The parameter that a tensor is, or is a view or copy of; null where it is none.
+const record::Storage* parameter_of(const record::Trace& trace, record::OpId reader, const record::TensorUse* at) {
+  for (int step = 0; step < 8 && at; ++step) {
+    if (at->storage < trace.storages.size() && trace.storages[at->storage].origin == record::Origin::kParameter)
+      return &trace.storages[at->storage];
+    const record::OpId made = producer(trace, reader, *at);
+    if (made == record::kNone || !is_carrier(trace.ops[made])) return nullptr;
+    at = carried(trace.ops[made]), reader = made;
+  }
+  return nullptr;
+}
+
+// Is it computed from the parameter?
+bool made_of(const record::Trace& trace, record::OpId reader, const record::TensorUse& use, const record::Storage& parameter) {
+  std::vector<std::pair<record::OpId, const record::TensorUse*>> open{{reader, &use}};
+  for (int step = 0; step < 64 && !open.empty(); ++step) {
+    const auto [by, at] = open.back();
+    open.pop_back();
+    if (at->storage < trace.storages.size() && &trace.storages[at->storage] == &parameter) return true;
+    const record::OpId made = producer(trace, by, *at);
+    if (made == record::kNone) continue;
+    for (const auto& in : trace.ops[made].inputs) open.emplace_back(made, &in);
+  }
+  return false;
+}
+
+// A weight that is divided by a norm of itself (weight_norm, spectral_norm, a parametrization of the program's own): which, and
+// where it is zero.
+std::string zero_weight(const Scene& s, const Point& point, const std::string& rows) {
+  const auto* bad = bad_output(*s.first);
+  if (!bad || bad->health.nan == 0 || s.first->inputs.empty() || !point.operand.tensor) return {};
+  const record::TensorUse& weight = s.first->inputs[0];
+  const record::Storage* parameter = weight.health.zero > 0 ? parameter_of(s.trace, s.culprit, &weight) : nullptr;
+  if (!parameter || (!point.arg.empty() && !made_of(s.trace, s.culprit, *point.operand.tensor, *parameter))) return {};
+  const std::string text = ": the weight " + (parameter->name.empty() ? "" : parameter->name + " ") + "is divided by its own norm, and ";
+  if (weight.health.zero == weight.health.numel) return text + "it is all zero";
+  const bool one = point.operand.zeros() == 1;
+  return text + counted(point.operand.zeros(), "vector") + " of it" + (rows.empty() ? "," : " (" + rows.substr(4) + ")") +
+         (one ? " is" : " are") + " all zero";
 }
 
 // What to do about it depends on what the denominator is.
 std::string fix_for(const std::string& what, const Point& point) {
+  if (what.find("its own norm") != std::string::npos)
+    return "give that part of the weight small random numbers instead of zeros (nn.init): such a normalisation divides by the norm "
+           "without an epsilon; in one of your own, clamp the norm";
   if (what.find("norm of") != std::string::npos) return "F.normalize, or an epsilon added to the norm";
   if (what.find("spread") != std::string::npos) return "add an epsilon to the variance, e.g. (var + eps).sqrt()";
-  if (what.find("count") != std::string::npos || is_integral(point.operand)) return "clamp the denominator, .clamp(min=1) for a count";
+  if (what.find("a mask leaves") != std::string::npos) return "leave at least one element unmasked, or clamp the denominator";
+  if (what.find("over nothing") != std::string::npos || is_integral(point.operand))
+    return "leave out what nothing is selected for, or clamp the denominator, .clamp(min=1) for a count";
   return point.operand.numel() <= 1 ? "add an epsilon to the denominator, or leave such a batch out"
                                     : "clamp the denominator or add an epsilon to it";
 }
@@ -82,9 +126,10 @@ class DivisionByZero : public Rule {
     const bool zero_over_zero = bad->health.nan > 0;
     std::string text = zero_over_zero ? "0 / 0" : "division by zero";
     const bool rows = s.culprit == s.birth.op && has_rows_of_output(point->operand, *bad);
-    const std::string what = what_is_zero(s, *point);
+    const std::string weight = zero_weight(s, *point, rows || (point->arg.empty() && s.birth.rows_of == 0) ? at_rows(s.birth) : "");
+    const std::string what = weight.empty() ? what_is_zero(s, *point) : weight;
     text += what;
-    if (!point->operand.has_inf())
+    if (!point->operand.has_inf() && weight.empty())
       text += " (the denominator holds " + zeros_of(point->operand) + (rows ? at_rows(s.birth) : "") + ")";
     text += hidden_by(s);
     std::string fix = fix_for(what, *point);

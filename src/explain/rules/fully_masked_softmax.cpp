@@ -1,5 +1,5 @@
 // softmax, log_softmax or logsumexp over a row in which every element is -Inf, in forward or in backward; and the largest (or
-// smallest) element of such a row, which is an infinity.
+// smallest) element of such a row, which is an infinity; and exponentials less their largest, by hand.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -78,6 +78,45 @@ std::optional<Finding> nothing_to_pick(const Scene& s) {
   return result;
 }
 
+// x - x.max(), as exponentials written by hand begin: in a row that is all -Inf the largest is -Inf too.
+std::optional<Finding> by_hand(const Scene& s) {
+  if (!s.op || s.backward || plain_name(s.op->name) != "sub") return std::nullopt;
+  const Operand x = operand(*s.op, "self", 0), top = operand(*s.op, "other", 1);
+  const auto* bad = bad_output(*s.op);
+  if (!bad || !x.tensor || !top.tensor || bad->health.nan == 0 || x.has_nan() || top.has_nan() || x.tensor->health.pos_inf > 0 ||
+      top.tensor->health.neg_inf == 0)
+    return std::nullopt;
+  const record::TensorUse* at = top.tensor;
+  record::OpId reader = s.birth.op;
+  for (int step = 0; step < 8 && at; ++step) {
+    const record::OpId made = producer(s.trace, reader, *at);
+    if (made == record::kNone) return std::nullopt;
+    const record::Op& op = s.trace.ops[made];
+    if (one_of(plain_name(op.name), {"max", "amax"})) {
+      const Operand from = operand(op, "self", 0);
+      if (!from.tensor || from.tensor->storage != x.tensor->storage) return std::nullopt;
+      break;
+    }
+    at = is_carrier(op) ? carried(op) : nullptr, reader = made;
+  }
+  const auto& path = s.birth.path;
+  const auto is_exp = [&](record::OpId id) { return id < s.trace.ops.size() && one_of(plain_name(s.trace.ops[id].name), {"exp", "exp2"}); };
+  if (!at || !std::any_of(path.begin(), path.begin() + std::min<std::ptrdiff_t>(3, std::ssize(path)), is_exp)) return std::nullopt;
+  const std::uint64_t row = std::max<std::uint64_t>(1, x.numel() / std::max<std::uint64_t>(1, top.numel()));
+  Finding result =
+      finding(s, "fully-masked-softmax", kScoreOneMeaning,
+              "exponentials less their largest, over a fully masked row: " + counted(std::max<std::uint64_t>(1, bad->health.nan / row), "row") +
+                  " of " + std::to_string(row) + " elements that are all -Inf" + at_rows(s.birth) + ", and -Inf - (-Inf) is NaN" + hidden_by(s),
+              "put a finite number in the place of an infinite maximum before it is subtracted, leave at least one element of every row "
+              "unmasked, or mask with torch.finfo(dtype).min instead of -Inf");
+  Probe probe(s, s.birth.op);
+  probe.in_float64(false);
+  probe.without_rows();
+  probe.conclude(result, true);
+  Edits(s, s.birth.op).replaced("other", -INFINITY, 0).left_out().into(result);
+  return result;
+}
+
 class FullyMaskedSoftmax : public Rule {
  public:
   const char* name() const override { return "fully-masked-softmax"; }
@@ -85,6 +124,7 @@ class FullyMaskedSoftmax : public Rule {
   std::optional<Finding> judge(const Evidence& evidence) const override {
     const Scene s(evidence);
     if (auto nothing = nothing_to_pick(s)) return nothing;
+    if (auto found = by_hand(s)) return found;
     if (!s.op) return std::nullopt;
     const record::OpId around = s.backward ? record::kNone : enclosing_softmax(s);
     const record::Op* softmax = s.backward ? s.forward : around != record::kNone ? &s.trace.ops[around] : s.op;

@@ -10,21 +10,66 @@
 namespace finitude::explain {
 namespace {
 
-// Follows the infinite input back; true where a log-probability lies on the way from the mask.
-bool through_log_probability(const Scene& s, const record::TensorUse& start) {
-  const record::TensorUse* at = &start;
-  record::OpId reader = s.birth.op;
-  for (int step = 0; step < 64 && at; ++step) {
-    const record::OpId made = producer(s.trace, reader, *at);
+// Put there by the program: a number, or a buffer or input of nothing but zeros, such numbers and infinities.
+bool meant(const record::Trace& trace, const BadOrigin& origin, const record::TensorUse& use) {
+  if (origin.intended) return true;
+  if (origin.op != record::kNone || origin.storage >= trace.storages.size()) return false;
+  return use.health.nan == 0 && use.health.inf() != 0 && trace.storages[origin.storage].origin == record::Origin::kBuffer;
+}
+
+// A total over all events: logsumexp, or what it is made of.
+bool is_total(const record::Trace& trace, record::OpId reader, const record::TensorUse& use) {
+  const record::TensorUse* at = &use;
+  for (int step = 0; step < 16 && at; ++step) {
+    const record::OpId made = producer(trace, reader, *at);
+    for (record::OpId id = made, depth = 0; id < trace.ops.size() && depth < 8; ++depth, id = trace.ops[id].parent)
+      if (plain_name(trace.ops[id].name) == "logsumexp") return true;
     if (made == record::kNone) return false;
-    const record::Op& op = s.trace.ops[made];
-    if (one_of(plain_name(op.name), {"log_softmax", "log_sigmoid", "log_sigmoid_forward"})) {
-      const auto* masked = bad_input(op);
-      return masked && masked->health.neg_inf > 0 && bad_origin(s.trace, made, *masked).intended;
-    }
-    at = bad_input(op), reader = made;
+    const record::Op& op = trace.ops[made];
+    at = is_carrier(op) ? carried(op) : one_of(plain_name(op.name), {"squeeze", "add", "mul", "sum"}) ? operand(op, "self", 0).tensor : nullptr;
+    reader = made;
   }
   return false;
+}
+
+struct Event {
+  bool of_log_softmax = false;             // else: a score less the total of all
+  record::OpId put_in = record::kNone;     // what wrote the infinity
+  record::StorageId carried_by = record::kNone;
+};
+
+// Follows the infinite input back to what forbids the event; nothing where no log-probability lies on the way.
+std::optional<Event> forbidden(const Scene& s, const record::TensorUse& start) {
+  const record::TensorUse* at = &start;
+  record::OpId reader = s.birth.op;
+  bool log_softmax = false, less_total = false;
+  for (int step = 0; step < 256; ++step) {
+    const record::OpId made = producer(s.trace, reader, *at);
+    if (made == record::kNone) break;
+    const record::Op& op = s.trace.ops[made];
+    const std::string name = plain_name(op.name);
+    const record::TensorUse* bad = bad_input(op);
+    if (!bad) break;
+    log_softmax = log_softmax || one_of(name, {"log_softmax", "log_sigmoid", "log_sigmoid_forward"});
+    if (one_of(name, {"sub", "add", "rsub"}))
+      for (const auto& in : op.inputs) less_total = less_total || (in.health.ok() && is_total(s.trace, made, in));
+    at = bad, reader = made;
+  }
+  if ((!log_softmax && !less_total) || at->health.nan != 0) return std::nullopt;
+  const BadOrigin origin = bad_origin(s.trace, reader, *at);
+  if (!meant(s.trace, origin, *at)) return std::nullopt;
+  return Event{log_softmax, origin.op, origin.storage};
+}
+
+// " (masked_fill at model.py:12)", or the buffer's name.
+std::string by_what(const Scene& s, const Event& event) {
+  if (event.put_in < s.trace.ops.size()) {
+    const record::Op& op = s.trace.ops[event.put_in];
+    const auto* frame = op.stack < s.trace.stacks.size() && !s.trace.stacks[op.stack].frames.empty() ? &s.trace.stacks[op.stack].frames.front() : nullptr;
+    return " (" + op.name + (frame ? " at " + frame->file.substr(frame->file.rfind('/') + 1) + ":" + std::to_string(frame->line) : "") + ")";
+  }
+  const bool named = event.carried_by < s.trace.storages.size() && !s.trace.storages[event.carried_by].name.empty();
+  return named ? " (" + s.trace.storages[event.carried_by].name + ")" : "";
 }
 
 class ImpossibleEvent : public Rule {
@@ -36,14 +81,18 @@ class ImpossibleEvent : public Rule {
     if (!s.op || s.backward) return std::nullopt;
     const auto* bad = bad_output(*s.op);
     const auto* in = bad_input(*s.op);
-    if (!bad || !in || bad->health.nan > 0 || in->health.nan > 0 || !through_log_probability(s, *in))
-      return std::nullopt;
-    Finding result = finding(s, "log-of-zero", kScorePoint - 10,
-                             "the log of a probability that a mask made exactly zero enters the loss: " +
-                                 counted(in->health.inf(), "infinite log-probability") + " in the input of " +
-                                 s.op->name + at_rows(s.birth),
-                             "leave the masked classes out of the average (label smoothing over allowed "
-                             "classes only), or mask with torch.finfo(dtype).min");
+    if (!bad || !in || bad->health.nan > 0 || in->health.nan > 0) return std::nullopt;
+    const auto event = forbidden(s, *in);
+    if (!event) return std::nullopt;
+    Finding result =
+        finding(s, "log-of-zero", kScorePoint - 10,
+                std::string(event->of_log_softmax ? "the log of a probability that a mask" : "the log of the probability of an event that a mask") +
+                    by_what(s, *event) + (event->of_log_softmax ? " made exactly zero" : " forbids, which is exactly zero,") + " enters the loss: " +
+                    counted(in->health.inf(), "infinite log-probability") + " in the input of " + s.op->name + at_rows(s.birth),
+                event->of_log_softmax ? "leave the masked classes out of the average (label smoothing over allowed classes only), or mask "
+                                        "with torch.finfo(dtype).min"
+                                      : "look for the label that the mask forbids, and mend it, or leave that sample out; or forbid with a "
+                                        "large negative number instead of -Inf");
     Probe probe(s, s.birth.op);
     Variant floor;
     floor.replace_arg = in->arg;

@@ -54,6 +54,28 @@ std::string fix_for(const Scene& s, const Point& point, const std::string& cause
   return fix;
 }
 
+// Where -Inf is harmless by itself, as before a softmax, what it becomes NaN in: the first on the path that reads infinities and makes
+// NaN, with the rows of that.
+std::string turned_to_nan(const Scene& s) {
+  if (s.culprit != s.birth.op || s.backward) return {};
+  for (const record::OpId id : s.birth.path) {
+    if (id >= s.trace.ops.size()) return {};
+    const record::Op& op = s.trace.ops[id];
+    const auto* in = bad_input(op);
+    const auto* out = bad_output(op);
+    if (!in || !out || in->health.nan != 0) return {};
+    if (out->health.nan == 0) continue;
+    const bool fewer = out->health.nan < in->health.inf() || plain_name(op.name).find("softmax") != std::string::npos || plain_name(op.name) == "sub";
+    if (!fewer || in->health.pos_inf != 0) return {};
+    locate::Birth at;
+    at.rows = out->bad_rows;
+    const auto* frame = op.stack < s.trace.stacks.size() && !s.trace.stacks[op.stack].frames.empty() ? &s.trace.stacks[op.stack].frames.front() : nullptr;
+    return "; not each -Inf does harm, but where nothing else is left " + op.name +
+           (frame ? " at " + frame->file.substr(frame->file.rfind('/') + 1) + ":" + std::to_string(frame->line) : "") + " makes NaN of them" + at_rows(at);
+  }
+  return {};
+}
+
 // The derivative of log is 1 / x: its zero denominator tells even where the forward op is not in the trace.
 bool is_log_node(const Scene& s) {
   return s.backward && s.culprit == s.birth.op && s.node && is_builtin_node(*s.node) &&
@@ -92,7 +114,7 @@ class LogOfZero : public Rule {
     std::string text = "log of an exact zero" + cause;
     const std::string what = point->edge == 0 ? counted(point->operand.zeros(), "zero") + " in " + point->arg
                                               : point->arg + " is " + figure(point->edge);
-    text += " (" + what + (s.culprit == s.birth.op ? at_rows(s.birth) : "") + ")" + hidden_by(s);
+    text += " (" + what + (s.culprit == s.birth.op ? at_rows(s.birth) : "") + ")" + turned_to_nan(s) + hidden_by(s);
     Finding result = finding(s, "log-of-zero", kScorePoint, text, fix_for(s, *point, cause));
     Probe probe(s, s.culprit);
     if (point->edge <= 0)

@@ -1,0 +1,188 @@
+// Dimension 0 is followed forward through the step, for each view of each memory: is there anything of the data in it, and is it
+// still the dimension that it was there?
+#include "locate/batch_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "locate/op_kinds.h"
+
+namespace finitude::locate {
+namespace {
+
+using record::Op;
+using record::OpId;
+using record::Origin;
+using record::TensorUse;
+
+constexpr OpId kMostOps = 1 << 18;
+
+struct State {
+  bool data = false;   // something of it comes from no weight and no number of the program
+  bool moved = false;  // dimension 0 is another one than in the data
+  bool lost = false;   // no telling which it is
+
+  bool same() const { return !moved && !lost; }
+};
+
+using View = std::tuple<record::StorageId, std::int64_t, std::int64_t, std::vector<std::int64_t>>;
+
+View view_of(const TensorUse& use) { return {use.storage, use.begin, use.end, use.shape}; }
+std::int64_t first_size(const TensorUse& use) { return use.shape.empty() ? 0 : use.shape[0]; }
+
+template <std::size_t n>
+bool listed(const std::array<std::string_view, n>& names, const Op& op) {
+  return std::ranges::find(names, base_name(op.name)) != names.end();
+}
+
+// Of "[0, 2, 1]" or "0": the numbers, negative ones counted from the end.
+std::vector<std::int64_t> dims(const record::ScalarUse& scalar, std::size_t rank) {
+  std::vector<std::int64_t> out;
+  const auto add = [&](std::int64_t dim) { out.push_back(dim < 0 ? dim + static_cast<std::int64_t>(rank) : dim); };
+  const char* at = scalar.text.c_str();
+  if (scalar.number) {
+    add(static_cast<std::int64_t>(*scalar.number));
+    return out;
+  }
+  while (*at != '\0') {
+    char* end = nullptr;
+    const long value = std::strtol(at, &end, 10);
+    if (end != at) add(value);
+    at = end != at ? end : at + 1;
+  }
+  return out;
+}
+
+// Exchanges dimension 0 for another.
+bool exchanges(const Op& op) {
+  constexpr std::array<std::string_view, 9> kMoves = {"t",       "numpy_T",  "transpose", "permute", "movedim",
+                                                      "moveaxis", "swapaxes", "swapdims",  "rot90"};
+  if (!listed(kMoves, op) || op.inputs.empty()) return false;
+  const std::size_t rank = op.inputs[0].shape.size();
+  if (rank < 2) return false;
+  for (const auto& scalar : op.scalars) {
+    const std::vector<std::int64_t> found = dims(scalar, rank);
+    if (scalar.arg == "dims") return !found.empty() && base_name(op.name) == "permute" ? found[0] != 0 : true;
+    if (scalar.arg == "dim0" || scalar.arg == "dim1" || scalar.arg == "source" || scalar.arg == "destination")
+      if (!found.empty() && found[0] == 0) return true;
+  }
+  const bool told = std::ranges::any_of(op.scalars, [](const auto& s) { return s.arg == "dim0" || s.arg == "source"; });
+  return !told;
+}
+
+// Puts the elements of dimension 0 in another order, or leaves that dimension out.
+bool loses(const Op& op) {
+  constexpr std::array<std::string_view, 19> kReductions = {"sum",  "mean", "nansum", "nanmean", "std",   "var",    "std_mean",
+                                                            "var_mean", "amax", "amin", "max", "min", "prod", "norm",
+                                                            "linalg_vector_norm", "logsumexp", "median", "argmax", "argmin"};
+  constexpr std::array<std::string_view, 3> kOrders = {"flip", "roll", "sort"};
+  if ((!listed(kReductions, op) && !listed(kOrders, op)) || op.inputs.empty() || op.inputs[0].shape.empty()) return false;
+  const std::size_t rank = op.inputs[0].shape.size();
+  if (std::ranges::any_of(op.outputs, [&](const auto& out) { return out.shape.size() == rank; }) && listed(kReductions, op)) return false;  // keepdim
+  return std::ranges::any_of(op.scalars, [&](const auto& scalar) {
+    if (scalar.arg != "dim" && scalar.arg != "dims") return false;
+    const std::vector<std::int64_t> found = dims(scalar, rank);
+    return std::ranges::find(found, 0) != found.end();
+  });
+}
+
+// The rows of a product are those of its left factor.
+bool is_left_only(const Op& op) {
+  constexpr std::array<std::string_view, 8> kProducts = {"mm", "bmm", "matmul", "mv", "addmm", "addmv", "linear", "baddbmm"};
+  return listed(kProducts, op);
+}
+
+class Follow {
+ public:
+  explicit Follow(const record::Trace& trace) : trace_(trace), whole_(trace.storages.size()), known_(trace.storages.size()) {}
+
+  // In the order in which they ended: what an operator makes in others is its own result at last.
+  void until(OpId last) {
+    std::vector<const Op*> ops;
+    for (const Op& op : trace_.ops) {
+      const bool part_of_view = op.parent < trace_.ops.size() && trace_.ops[op.parent].is_view;
+      if (op.end_order <= trace_.ops[last].end_order && !op.is_node && !op.allocates && !part_of_view) ops.push_back(&op);
+    }
+    std::ranges::sort(ops, {}, &Op::end_order);
+    for (const Op* op : ops) step(*op);
+  }
+  State of(const TensorUse& use) const {
+    if (use.storage >= whole_.size()) return {};
+    const auto found = views_.find(view_of(use));
+    if (found != views_.end()) return found->second;
+    if (known_[use.storage]) return whole_[use.storage];
+    const Origin origin = trace_.storages[use.storage].origin;
+    return {.data = origin == Origin::kBatch || origin == Origin::kUnknown};
+  }
+
+ private:
+  void step(const Op& op) {
+    const bool product = is_left_only(op), biased = base_name(op.name).starts_with("add");
+    State made;
+    bool any_input = false, any_rows = false;
+    const TensorUse* left = nullptr;
+    for (const TensorUse& in : op.inputs) {
+      if (in.storage >= whole_.size() || (in.written && in.arg == "out")) continue;
+      const State state = of(in);
+      any_input = true;
+      made.data |= state.data;
+      if (product) {
+        if (in.arg == "bias" || (biased && in.arg == "self") || left != nullptr) continue;
+        left = &in;
+        made.moved = state.moved;
+        made.lost = state.lost || !state.data;  // a weight on the left has rows of its own
+        continue;
+      }
+      if (!state.data) continue;
+      // Broadcasting adds dimensions in front: the rows are those of an operand that has as many.
+      const bool rows = std::ranges::any_of(op.outputs, [&](const TensorUse& out) {
+        return out.shape.size() == in.shape.size() && first_size(out) == first_size(in);
+      });
+      if (rows && !any_rows) made.moved = made.lost = false;
+      if (!rows && any_rows) continue;
+      any_rows |= rows;
+      made.moved |= state.moved;
+      made.lost |= state.lost;
+    }
+    if (op.random || !any_input) made.data = true;  // drawn, or filled by the program: samples it may be
+    if (loses(op)) made.lost = true;
+    const bool exchanged = exchanges(op);
+    if (exchanged) made.moved = !made.moved;
+    for (const TensorUse& out : op.outputs) {
+      if (out.storage >= whole_.size()) continue;
+      State state = made;
+      // Of a square one, the trace does not tell the transposed view from the other.
+      const auto alike = [&](const TensorUse& in) { return view_of(in) == view_of(out); };
+      state.lost |= exchanged && std::ranges::any_of(op.inputs, alike);
+      views_[view_of(out)] = state;
+      if (op.is_view) continue;
+      whole_[out.storage] = state;
+      known_[out.storage] = true;
+    }
+  }
+
+  const record::Trace& trace_;
+  std::vector<State> whole_;
+  std::vector<bool> known_;
+  std::map<View, State> views_;
+};
+
+}  // namespace
+
+bool rows_can_be_samples(const record::Trace& trace, const Birth& birth) {
+  if (birth.rows.empty() || birth.op >= trace.ops.size() || trace.ops.size() > kMostOps) return true;
+  const Op& op = trace.ops[birth.op];
+  const auto bad = std::ranges::find_if(op.outputs, [](const TensorUse& use) { return !use.health.ok(); });
+  if (bad == op.outputs.end() || op.phase == record::Phase::kData || op.phase == record::Phase::kOptimizer) return true;
+  Follow follow(trace);
+  follow.until(birth.op);
+  const State state = follow.of(*bad);
+  return state.data && state.same();
+}
+
+}  // namespace finitude::locate

@@ -1,0 +1,17 @@
+// What explains a bad value in memory that no recorded operator wrote.
+#pragma once
+
+#include "locate/timeline.h"
+#include "record/trace.h"
+
+namespace finitude::locate {
+
+// An activation that a checkpoint computes again is kept by a hook, which ends the last of those operators by an exception as soon as
+// all are there: its result is used, and the trace has none. The last such operator that began before anything had seen the memory
+// (`first_seen`, a moment); kNone: none.
+record::OpId interrupted_writer(const record::Trace& trace, const Timeline& timeline, record::OpId reader, std::uint32_t first_seen);
+
+// The view through which integers are read as floats: their bits are what they are, and no operator made a NaN of them.
+record::OpId reinterpreted(const record::Trace& trace, record::OpId reader, const record::TensorUse& use);
+
+}  // namespace finitude::locate

@@ -1,0 +1,205 @@
+"""What a zero, an infinity or a bit pattern comes of, in the words of the report; and rows that are samples, or are not."""
+
+import pytest
+
+import helpers
+
+LOADER = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        return torch.randn(4), float(i % 2)
+
+
+loader = torch.utils.data.DataLoader(Data(), batch_size=8, shuffle=True)
+MODEL
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step, (x, y) in enumerate(loader):
+    LOSS
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def told(folder, loss, model="model = nn.Linear(4, 8)", *options):
+    script = LOADER.replace("MODEL", model).replace("LOSS", loss.strip().replace("\n", "\n    "))
+    result = helpers.run(folder, script, "--on-alarm", "stop", *options)
+    alarm = result.the_alarm()
+    return alarm, alarm["cause"]["class"], alarm["cause"]["text"], alarm["fix"]["text"]
+
+
+SPECTRUM = """h = model(x)[:5 if step == 3 else 8].repeat(1 if step == 3 else 2, 1)
+h = h - h.mean(0)
+c = h.t() @ h / len(h)
+values = torch.linalg.eigvalsh(c if step == 3 else c + 0.1 * torch.eye(8))
+loss = x.mean() + MANNER"""
+
+
+@pytest.mark.parametrize("manner", ["values.log().sum()", "(values ** -0.5).sum()", "values.sqrt().sum()"])
+def test_eigenvalues_of_a_covariance_of_few_samples(tmp_path, manner):
+    _, cause, text, fix = told(tmp_path, SPECTRUM.replace("MANNER", manner))
+    assert cause == "degenerate-linalg", text
+    assert "eigenvalues of a matrix that is singular" in text and "its rank is at most 5" in text
+    assert "identity" in fix
+
+
+def test_an_indefinite_matrix_is_not_singular(tmp_path):
+    _, cause, text, _ = told(tmp_path, """s = model(x) + model(x).t() + (-30 if step == 3 else 30) * torch.eye(8)
+loss = torch.linalg.eigvalsh(s).log().sum()""")
+    assert cause == "log-of-negative" and "singular" not in text, text
+
+
+@pytest.mark.parametrize("count", ["mask.sum()", "mask.float().sum()", "mask.float().mean() * 8", "mask.count_nonzero()"])
+def test_a_mask_that_selects_nothing(tmp_path, count):
+    _, cause, text, fix = told(tmp_path, f"""mask = (y > 0) & (step != 3)
+loss = (model(x).sum(1) * mask).sum() / ({count})""")
+    assert cause == "division-by-zero" and "over nothing" in text, text
+    assert "nothing is selected" in fix
+
+
+def test_a_sample_for_which_a_mask_selects_nothing(tmp_path):
+    alarm, cause, text, _ = told(tmp_path, """mask = (torch.arange(8) < (step != 3) * 8 + torch.arange(8)[:, None]).float()
+loss = ((model(x) * mask).sum(1) / mask.sum(1)).pow(2).mean()""")
+    assert cause == "division-by-zero" and "the mask selects no element" in text, text
+    assert alarm["births"][0]["rows"] == [0]
+
+
+NORMALISED = {
+    "weight_norm": ("model = nn.utils.parametrizations.weight_norm(nn.Linear(4, 8))", "model.parametrizations.weight.original1[2] = 0"),
+    "spectral_norm": ("model = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 8))", "model.parametrizations.weight.original.zero_()"),
+}
+
+
+@pytest.mark.parametrize("name", NORMALISED)
+def test_a_weight_of_zeros_that_is_normalised(tmp_path, name):
+    model, spoil = NORMALISED[name]
+    alarm, cause, text, fix = told(tmp_path, f"""if step == 3:
+    with torch.no_grad(): {spoil}
+loss = model(x).pow(2).mean()""", model)
+    assert cause == "division-by-zero" and "is divided by its own norm" in text and "parametrizations.weight.original" in text, text
+    assert "F.normalize" not in fix and "instead of zeros" in fix
+    assert "samples" not in alarm["births"][0], "rows of a weight are no samples"
+
+
+FEATURES = {
+    "transposed": "t = h.t().contiguous()\nloss = (t / t.norm(dim=1, keepdim=True)).sum()",
+    "reduced": "loss = (1 / h.std(0)).pow(2).mean()",
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_features_are_no_samples_of_the_data_set(tmp_path, name):
+    alarm, _, text, _ = told(tmp_path, f"""h = model(x)
+if step == 3: h = h * torch.tensor([1., 1, 1, 0, 1, 1, 0, 1])
+{FEATURES[name]}""")
+    birth = alarm["births"][0]
+    assert birth["rows"] == [3, 6] and birth["rows_in"] == "output", birth
+    assert not any("samples" in b for b in alarm["births"]) and not any("samples" in e for e in alarm["cause"]["experiments"])
+    assert "sample" not in text
+
+
+def test_rows_that_are_samples_are_called_so(tmp_path):
+    alarm, _, text, _ = told(tmp_path, """h = model(x)
+loss = -torch.log(h.sum(1).sigmoid() * (1 if step < 3 else y)).mean()""")
+    rows = alarm["births"][0]["rows"]
+    assert rows and len(alarm["births"][0]["samples"]) == len(rows)
+    assert f"at sample{'s' if len(rows) > 1 else ''} {', '.join(map(str, rows))} of the batch" in text, text
+
+
+def test_bits_that_are_read_as_floats(tmp_path):
+    alarm, cause, text, fix = told(tmp_path, """words = x.view(torch.int32).clone()
+if step == 3: words[2, 1] = -1
+floats = words.view(torch.float32)
+loss = model(floats).pow(2).mean()""")
+    assert cause == "bad-data" and "takes the bits of integers for float32" in text, text
+    assert alarm["births"][0]["source"].startswith("floats =") and alarm["births"][0]["op"] == "aten::view"
+    assert ".to(torch.float32)" in fix
+
+
+CRF = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Crf(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trans, self.emit = nn.Parameter(torch.randn(3, 3)), nn.Linear(4, 3)
+        forbid = torch.zeros(3, 3)
+        forbid[0, 2] = float("-inf")
+        self.register_buffer("forbid", forbid)
+
+    def forward(self, x, tags):
+        emit, trans = self.emit(x), self.trans + self.forbid
+        gold, alpha = emit[0, tags[0]], emit[0]
+        for k in range(1, len(tags)):
+            gold = gold + trans[tags[k - 1], tags[k]] + emit[k, tags[k]]
+            alpha = torch.logsumexp(alpha[:, None] + trans, 0) + emit[k]
+        return torch.logsumexp(alpha, 0) - gold
+
+
+model = Crf()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(5):
+    tags = torch.tensor([[0, 1, 2, 0], [1, 1, 0, 2 if step == 3 else 1]])
+    loss = torch.stack([model(torch.randn(4, 4), t) for t in tags]).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_labels_that_a_mask_forbids(tmp_path):
+    alarm = helpers.run(tmp_path, CRF).the_alarm()
+    cause = alarm["cause"]
+    assert cause["class"] == "log-of-zero" and "a mask (forbid) forbids" in cause["text"], cause
+    assert "label" in alarm["fix"]["text"]
+
+
+def test_exponentials_less_their_largest_over_a_masked_row(tmp_path):
+    _, cause, text, _ = told(tmp_path, """s = model(x).masked_fill((torch.arange(8) == 2)[:, None] & (step == 3), float("-inf"))
+w = (s - s.max(1, keepdim=True).values).exp()
+loss = (w / w.sum(1, keepdim=True)).pow(2).mean()""")
+    assert cause == "fully-masked-softmax" and "1 row of 8 elements" in text, text
+
+
+def test_the_log_of_a_mask_does_harm_only_where_nothing_is_left(tmp_path):
+    _, cause, text, _ = told(tmp_path, """keep = (torch.arange(8) <= torch.arange(8)[:, None]).float()
+if step == 3: keep[5] = 0
+loss = (model(x) + keep.log()).softmax(1).pow(2).mean()""")
+    assert cause == "log-of-zero" and "_softmax" in text and "makes NaN of them at row 5" in text, text
+
+
+CHECKPOINT = """
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+torch.manual_seed(0)
+power, head = nn.Parameter(torch.full((4,), 0.3)), nn.Linear(4, 1)
+optimizer = torch.optim.SGD([power, *head.parameters()], lr=0.01)
+for step in range(5):
+    x = torch.rand(8, 4) - (0.5 if step == 3 else 0)
+    h = checkpoint(lambda x: x.pow(power), x, use_reentrant=False)
+    loss = head(h).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_what_a_checkpoint_computes_again_is_born_in_an_operation(tmp_path):
+    alarm = helpers.run(tmp_path, CHECKPOINT).the_alarm()
+    assert alarm["births"][0]["op"] == "aten::pow" and alarm["cause"]["class"] == "negative-domain"
+    assert len(alarm["births"]) > 1 and all(b["op"] for b in alarm["births"]), [(b["op"], b["line"]) for b in alarm["births"]]
