@@ -41,6 +41,15 @@ def test_a_loss_that_was_dropped_before_backward_replays(tmp_path, leave, way):
     assert plain(tmp_path, "plain.py").out == got.out
 
 
+def test_each_loss_that_was_dropped_in_a_row_is_replayed(tmp_path):
+    got = training(tmp_path, CHECKED.format(leave="continue").replace("i == 3", "i in (2, 3)"), "--on-alarm", "stop")
+    told = [a for a in got.advisories("handled-by-script") if a.get("capsule")]
+    assert len(told) == 1 and got.watched["handled_by_script"] == 2, got.told()
+    replayed = finitude(tmp_path, "replay", told[0]["capsule"], "--step-through")
+    logs = [line for line in replayed.out.splitlines() if "aten::log " in line]
+    assert len(logs) == 3 and sum("-Inf" in line for line in logs) == 2 and "5 of 5 results" in replayed.out, replayed.out
+
+
 def test_of_a_bad_loss_whose_gradients_were_zeroed_too(tmp_path):
     got = training(tmp_path, """
         for i, x in enumerate(batches):

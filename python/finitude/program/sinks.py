@@ -78,13 +78,18 @@ def checked_window(session):
 
 
 def looked_at():
-    """The tensors of those, latest first. The script may have no name for them any more: the engine holds them while a trace is taken."""
+    """The tensors of those, but for what others of them were computed from. The script may have no name for them any more: the engine
+    holds them while a trace is taken."""
     wanted = {loss["sum"] for loss in _native.waiting_checks()}
-    found = []
+    found, last, below = [], [], set()
     for it in _native.instances((torch.Tensor,)) if wanted else ():
         if type(it) is torch.Tensor and it.requires_grad and not it.is_leaf and not _native.is_finite(it) and _native.checksum(it) in wanted:
             found.append(it)
-    return sorted(found, key=lambda it: it.grad_fn._sequence_nr(), reverse=True)
+    for it in sorted(found, key=lambda it: it.grad_fn._sequence_nr(), reverse=True):
+        if it.grad_fn not in below:
+            last.append(it)
+            below.update(discover.nodes_of([it]))
+    return last
 
 
 _SPEAKS_OF_VALUES = re.compile(r"nan|inf\b|infinit|finite|invalid", re.IGNORECASE)

@@ -35,7 +35,7 @@ def backward_begins(session):
     if session.pending is None or "advisory" not in session.pending["alarm"]:
         return False
     _native.wake_on_backward()
-    session.looked_at += any(_native.tape_outcome("loss", "loss", loss) for loss in sinks_of.looked_at())
+    session.looked_at += sum(_native.tape_outcome("loss", "loss", loss) for loss in sinks_of.looked_at())
     return True
 
 

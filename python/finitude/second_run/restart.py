@@ -322,7 +322,7 @@ class Target:
             if (checked := sinks_of.checked_window(session)) is not None:
                 if (looked := sinks_of.looked_at()):
                     owner = next((o for o in sinks_of.watched_optimizers() if _native.window(o)["ordinal"] == checked[1]["optimizer_ordinal"]), None)
-                    capsule.stop(session, owner, sinks=[("loss", "loss", looked[0])], raised=True)
+                    capsule.stop(session, owner, sinks=[("loss", "loss", loss) for loss in looked], raised=True)
                 else:
                     self.order["capsule"] = None     # nothing that a replay could come to
                 self.finish(session, None, [])
