@@ -2,7 +2,7 @@
 begins behind that step, and needs the values."""
 
 import pytest
-from helpers import plain, run
+from helpers import plain, run, training
 
 HEAD = """
 import torch
@@ -103,3 +103,18 @@ def test_what_is_larger_than_outputs_are_lives_no_longer(tmp_path, columns, more
     script = LARGE.replace("COLUMNS", str(columns))
     got = run(tmp_path, script)
     assert [int(line) for line in got.out.split()] == [int(line) + more for line in plain(tmp_path, "train.py").out.split()], got.told()
+
+
+def test_a_path_in_a_name_that_is_read_after_the_step_is_kept(tmp_path):
+    """A class of Python with slots only (pathlib.Path): what it holds is in sight, and may be held."""
+    got = training(tmp_path, """
+        import pathlib
+        for i, x in enumerate(batches):
+            folder = pathlib.Path(f"part-{i}")
+            opt.zero_grad()
+            (loss_of(x) * (NAN if i == 3 else 1)).backward()
+            opt.step()
+            print(folder.name)
+    """, "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("rewind", True) and got.out.split() == [f"part-{i}" for i in range(6)], got.told()

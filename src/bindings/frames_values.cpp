@@ -39,6 +39,28 @@ bool is_plain_type(PyTypeObject* type) {
          type == Py_TYPE(Py_Ellipsis) || PyType_IsSubtype(type, &PyType_Type);
 }
 
+// Does the class itself say how its instances are made, by a function of Python?
+bool is_made_in_python(PyObject* new_of_class) {
+  if (!PyObject_TypeCheck(new_of_class, &PyStaticMethod_Type)) return false;
+  PyObject* function = PyObject_GetAttrString(new_of_class, "__func__");
+  const bool made = function != nullptr && PyFunction_Check(function);
+  Py_XDECREF(function);
+  PyErr_Clear();
+  return made;
+}
+
+// A class that is written in Python, and all that it is derived from, and has __slots__ only: pathlib.Path.
+bool has_slots_only(PyTypeObject* type) {
+  bool own_new = false;
+  for (PyTypeObject* base = type; base != &PyBaseObject_Type; base = base->tp_base) {
+    if (base == nullptr || (base->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 || base->tp_dictoffset != 0 || base->tp_dict == nullptr) return false;
+    PyObject* made = PyDict_GetItemString(base->tp_dict, "__new__");
+    if (made != nullptr && !is_made_in_python(made)) return false;
+    own_new = own_new || made != nullptr;
+  }
+  return own_new || type->tp_new == PyBaseObject_Type.tp_new;
+}
+
 // Types whose contents the garbage collector's walk shows in full; others may hide some behind C++ pointers.
 bool is_container(PyTypeObject* type) {
   for (PyTypeObject* base : {&PyList_Type, &PyTuple_Type, &PyDict_Type, &PySet_Type, &PyFrozenSet_Type}) {
@@ -47,9 +69,7 @@ bool is_container(PyTypeObject* type) {
   if (type == &PySlice_Type || type == &PyDictKeys_Type || type == &PyDictValues_Type ||
       type == &PyDictItems_Type || type == &PyListIter_Type || type == &PyTupleIter_Type)
     return true;
-  // A class written in Python that has __slots__ only.
-  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && type->tp_base == &PyBaseObject_Type &&
-         type->tp_new == PyBaseObject_Type.tp_new;
+  return has_slots_only(type);
 }
 
 bool is_stream(PyTypeObject* type) {

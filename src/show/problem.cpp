@@ -92,7 +92,7 @@ const Shape kAlarm{{{"step", kCount, true}, {"micro_batch", kCountOrNull}, {"ran
     {}, &kCause}, {"fix", kObject | kNull, true, {}, &kFix}, {"capsule", kTextOrNull, true}, {"capsule_redacted", kBool}}};
 const Shape kAdvisory{{{"kind", kText, true}, {"step", kCountOrNull}, {"rank", kCount},
     {"text", kText, true}, {"births", kArray, false, {}, &kBirth, 0, 10'000},
-    {"cause", kObject | kNull, false, {}, &kCause}}};
+    {"cause", kObject | kNull, false, {}, &kCause}, {"capsule", kTextOrNull}}};
 const Shape kWatched{{{"optimizers", kCount, true}, {"steps", kCount, true},
     {"backward_calls", kCount, true}, {"gradients_scanned", kCount, true}, {"scaler_skips", kCount, true},
     {"handled_by_script", kCount, true}, {"ranks", kCount}, {"not_watched", kArray, false,

@@ -366,7 +366,8 @@ class Paths:
 
 
 def take_away_made(folder):
-    """What a copy of the process, which has ended, made beside the files of the program; and its folder."""
+    """What a copy of the process, which has ended, made beside the files of the program; and its folder. A folder that holds anything
+    else stays: other programs may have put it there."""
     try:
         with open(os.path.join(folder, MADE), "rb") as f:
             made = f.read().split(b"\0")[:-1]
@@ -374,7 +375,7 @@ def take_away_made(folder):
         made = []
     for path in reversed(made):                # what is in a folder before the folder
         try:
-            shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+            os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
         except OSError:                        # it has taken it away itself
             continue
     shutil.rmtree(folder, ignore_errors=True)
