@@ -182,11 +182,11 @@ bool cannot_be_source(const Op& op, const TensorUse& use) {
   return !op.allocates;
 }
 
-// Sets a start value for the op around it, which then writes the same memory itself: the fill inside a sum or a dot product.
+// Makes memory, or a start value in it, for the op around it, which then writes it itself: the fill inside a sum or a dot product.
 bool only_begins(const Trace& trace, OpId id, const TensorUse& use) {
-  if (!one_of(plain_name(trace.ops[id].name), {"fill", "zero"})) return false;
+  if (!trace.ops[id].allocates && !one_of(plain_name(trace.ops[id].name), {"fill", "zero"})) return false;
   const OpId parent = trace.ops[id].parent;
-  if (parent >= id || trace.ops[parent].is_node || !wrote(trace.ops[parent], use)) return false;
+  if (parent >= id || trace.ops[parent].is_node || trace.ops[parent].allocates || !wrote(trace.ops[parent], use)) return false;
   const Op& around = trace.ops[parent];
   const std::string name = plain_name(around.name);
   return !name.ends_with("_like") && !name.starts_with("new_") &&

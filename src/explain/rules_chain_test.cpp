@@ -135,6 +135,20 @@ TEST(DivisionByZero, AWeightByItsOwnNorm) {
   EXPECT_FALSE(says(normalised(twin, other, twin.tensor({0, 0})).text, "its own norm"));
 }
 
+TEST(DivisionByZero, AWeightByItsLargestSingularValue) {
+  B b;
+  const auto weight = b.tensor({0, 0}, DType::kFloat32, Origin::kParameter, "head.weight"), sigma = b.tensor({0}), product = b.tensor({0, 0});
+  b.op("aten::mv", {{"self", weight}, {"vec", b.tensor({1, 1})}}, {product});
+  const auto dot = b.op("aten::dot", {{"self", b.tensor({1, 1})}, {"tensor", product}}, {sigma});
+  for (const char* inside : {"aten::empty", "aten::fill_"}) {
+    const auto id = b.op(inside, {}, {sigma});
+    b.trace.ops[id].parent = dot;
+    b.trace.ops[id].allocates = inside == std::string("aten::empty");
+    std::swap(b.trace.ops[id].end_order, b.trace.ops[dot].end_order);
+  }
+  EXPECT_TRUE(says(divided(b, weight, sigma).text, "head.weight is divided by its own norm"));
+}
+
 TEST(FullyMaskedSoftmax, WrittenByHand) {
   const auto less_largest = [](B& b, const char* next) {
     const auto x = B::shaped(b.tensor({1, 2, -kInf, -kInf}), {2, 2}), top = B::shaped(b.tensor({2, -kInf}), {2, 1});

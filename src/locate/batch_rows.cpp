@@ -97,6 +97,11 @@ bool is_left_only(const Op& op) {
   return listed(kProducts, op);
 }
 
+// One element alone: it has no rows to give.
+bool is_number(const TensorUse& use) {
+  return std::ranges::all_of(use.shape, [](std::int64_t size) { return size == 1; });
+}
+
 class Follow {
  public:
   explicit Follow(const record::Trace& trace) : trace_(trace), whole_(trace.storages.size()), known_(trace.storages.size()) {}
@@ -130,6 +135,7 @@ class Follow {
       if (in.storage >= whole_.size() || (in.written && in.arg == "out")) continue;
       const State state = of(in);
       any_input = true;
+      if (is_number(in)) continue;
       made.data |= state.data;
       if (product) {
         if (in.arg == "bias" || (biased && in.arg == "self") || left != nullptr) continue;

@@ -12,6 +12,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -303,12 +304,20 @@ void find_elements(const Tape& tape, const Inputs& inputs, const std::optional<J
   rows->elements_together = found.together;
 }
 
-// Of the inputs that have as many rows, only what the loader gave is samples: are they what makes it fail? A mask of features that has
-// as many elements is none.
+// Of the inputs that have as many rows, what the loader gave is samples, and what operators of the step wrote may hold them: are they
+// what makes it fail? A mask of features that the program wrote down, and that has as many elements, is none.
 bool of_loader(const Tape& tape, const Inputs& inputs, const std::optional<JudgedCall>& birth, const GuiltyRows& found) {
+  std::set<capture::StorageId> from_outside;  // written by no operator
+  for (const capture::Entry& entry : tape.entries) {
+    if (entry.kind == capture::Entry::kFill) from_outside.insert(entry.number);
+    if (entry.kind != capture::Entry::kCall || entry.number >= tape.operators.size() || !tape.operators[entry.number].name.ends_with('_')) continue;
+    capture::for_each_tensor(entry.results, [&](const capture::TensorRef& t) { from_outside.erase(t.storage); });
+  }
   Inputs loaded;
-  std::ranges::copy_if(inputs, std::back_inserter(loaded), &BatchInput::loaded);
-  if (loaded.size() == inputs.size() || loaded.empty() || found.more) return !loaded.empty();
+  std::ranges::copy_if(inputs, std::back_inserter(loaded), [&](const BatchInput& input) {
+    return input.loaded || (tape.storages[input.storage].origin != capture::Storage::kInput && from_outside.count(input.storage) == 0);
+  });
+  if (loaded.size() == inputs.size() || found.more) return true;
   std::vector<bool> keep(static_cast<std::size_t>(found.rows), true);
   for (const std::int64_t row : found.guilty) keep[static_cast<std::size_t>(row)] = false;
   RowChange change(loaded, keep, found.filler, birth);
