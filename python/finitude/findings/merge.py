@@ -105,7 +105,7 @@ def _settled(document):
         if isinstance(alarm, dict) and alarm.pop("capsule_pending", False) and \
                 not os.path.isfile(os.path.join(str(alarm.get("capsule")), "capsule.json")):
             alarm["capsule"] = None
-    if removed := forget_removed(document["alarms"] + document["advisories"]):  # it ended without its last word
+    if removed := forget_removed(document["alarms"] + document.get("advisories", [])):  # it ended without its last word
         document["watched"].setdefault("not_watched", []).append(removed)
     return document
 

@@ -57,8 +57,9 @@ def run(session, alarm, expected, where="window", hand=None):
             more, resumed = process.more_arguments(session.config.restart_args, start.cwd)
         except process.NoCheckpoint as e:
             remark = f"{e}, so it was run from its start"
-    # From a checkpoint on it is not known before which step is to be recorded.
-    recorded = capsule.wanted(session) and not resumed
+    # From a checkpoint on it is not known before which step is to be recorded; without an optimizer a recording begins in the engine call
+    # before, and that of a step which mattered to nothing is not worth what has to be said of it.
+    recorded = capsule.wanted(session) and not resumed and (hand is None or "advisory" not in alarm)
     order = {**_order(start, alarm, expected, where, hand, session.makers), "resumed": resumed, "decided": session.decided}
     if where == "skipped":
         order["skips"] = session.skipped[alarm["optimizer_ordinal"]]
