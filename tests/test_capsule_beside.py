@@ -113,8 +113,10 @@ def test_several_at_once_and_only_so_many_stay(tmp_path, keep):
     assert about_of(tmp_path, got.alarms[1])["replay"] == "identical"
 
 
-@pytest.mark.parametrize("at_once", ["raise ValueError('x')", "sys.exit(7)", "os._exit(7)", "os.kill(os.getpid(), signal.SIGTERM)", "raise KeyboardInterrupt",
-                                     "os.kill(os.getpid(), signal.SIGINT); time.sleep(30)"])
+@pytest.mark.parametrize("at_once", [
+    "os._exit(7)", "os.kill(os.getpid(), signal.SIGTERM)", "raise ValueError('x')",
+    *(pytest.param(text, marks=pytest.mark.thorough)
+      for text in ("sys.exit(7)", "raise KeyboardInterrupt", "os.kill(os.getpid(), signal.SIGINT); time.sleep(30)"))])
 def test_what_is_under_way_is_finished_however_the_program_ends(tmp_path, at_once):
     got = run(tmp_path, script(at_once=at_once), cold=True)
     assert got.code != 0 and about_of(tmp_path, got.alarms[0])["replay"] in ("identical", "not tried (the program ended)"), got.told()

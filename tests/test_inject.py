@@ -56,6 +56,7 @@ def test_a_fix_is_found_to_be_one(captured):
     assert document["notes"] == [f"and so it is as step {captured.alarm['step']} of the program itself"]
 
 
+@pytest.mark.thorough
 def test_variables_may_stand_before_the_command(captured):
     text = "import os\n" + captured.script.replace(FIXED[0], f"({FIXED[1]} if os.environ.get('EPS') == 'a b' else {FIXED[0]})")
     helpers.write_script(captured.folder, text)
@@ -201,7 +202,8 @@ DRAWN = BY_HAND.replace("BATCH", "(lambda at: (X[at], Y[at]))(torch.randint(64, 
 COUNTED = BY_HAND.replace("BATCH", "X[4 * i:4 * i + 4].clone(), Y[4 * i:4 * i + 4].clone()")
 
 
-@pytest.mark.parametrize(("script", "way"), [(DRAWN, "first"), (COUNTED, "step")], ids=["drawn", "counted"])
+@pytest.mark.parametrize(("script", "way"), [
+    pytest.param(DRAWN, "first", id="drawn", marks=pytest.mark.thorough), pytest.param(COUNTED, "step", id="counted")])
 def test_without_a_loader(tmp_path, script, way):
     captured = Captured(tmp_path, script)
     assert captured.alarm["step"] > 1
@@ -281,6 +283,7 @@ for i in range(5):
 """
 
 
+@pytest.mark.thorough
 def test_a_sparse_gradient_is_seen(tmp_path):
     """Its values are not those of a dense tensor, and are what makes the step bad."""
     def sparse(indices, values):

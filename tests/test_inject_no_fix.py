@@ -38,6 +38,7 @@ def test_a_bad_loss_beside_a_sound_one_is_not_left_unsaid(captured):
     assert result.code == 1 and "the same birth  aten::log" in result.out and "left the loss out" in result.out, result.told()
 
 
+@pytest.mark.thorough
 def test_a_bad_value_that_is_looked_at_and_was_not_the_recorded_one_is_no_matter_of_the_fix(captured):
     looks = "if torch.isfinite(torch.sqrt(-model(x).abs().sum() - 1)): raise SystemExit\n            " + STEP
     result = captured.with_changes(FIXED, (STEP, looks))
@@ -65,6 +66,7 @@ for i in range(6):
 """
 
 
+@pytest.mark.thorough
 def test_gradients_that_the_program_sets_itself_need_no_backward(tmp_path):
     captured = Captured(tmp_path, BY_HAND)
     (told,) = captured.about["start"]["optimizers"]

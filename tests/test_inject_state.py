@@ -44,6 +44,7 @@ def test_a_search_along_a_line_goes_on_from_its_lists(tmp_path):
     assert fixed.code == 0 and fixed.out.startswith("fixed"), fixed.told()
 
 
+@pytest.mark.thorough
 def test_its_first_step_too(tmp_path):
     captured = Captured(tmp_path, SEARCHES.replace("k == 3", "k == 0"))
     assert captured.alarm["step"] == 0
@@ -165,6 +166,7 @@ for i in range(6):
 CALL = ("(x * w).sum(1)", "((x * w).sum(1) + 0.01)")
 
 
+@pytest.mark.thorough
 def test_memory_that_nobody_wrote_need_not_come_up(tmp_path):
     captured = Captured(tmp_path, ASKED_FOR.replace("ORDER", "order = torch.randperm(40)\n    junk = torch.rand(40).double()\n    del junk"))
     assert captured.about["start"]["unwritten"], "the memory of empty_like lies in the capsule as it was"
@@ -173,6 +175,7 @@ def test_memory_that_nobody_wrote_need_not_come_up(tmp_path):
     assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()
 
 
+@pytest.mark.thorough
 def test_what_numpy_wrote_there_has_to(tmp_path):
     """Its twin: data that no operator wrote is data all the same."""
     by_numpy = "order = torch.empty(40, dtype=torch.long); order.numpy()[:] = numpy.random.RandomState(i + SHIFT).permutation(40)"
