@@ -86,6 +86,6 @@ def test_a_healthy_compiled_model_is_silent(tmp_path):
     assert result.out == "default True\n"
 
 
-@pytest.mark.parametrize("level", ["gate", "trace"])
+@pytest.mark.parametrize("level", ["gate", pytest.param("trace", marks=pytest.mark.thorough)])
 def test_inside_a_fused_kernel_nothing_is_seen_so_the_step_runs_again(tmp_path, level):
     assert_found(run(tmp_path, "inductor", 4, "--level", level, limit=240), 4, "rewind")

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.slow  # a minute: every mode of every class
 CLASSES = {name: kind for name, kind in vars(torch.optim).items()
            if inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer}
 
-# Dense, decoupled, of a closure, of sparse gradients, with state that is made at once, by the shape of a parameter. The others are of these kinds.
-OF_EACH_KIND = ("SGD", "AdamW", "LBFGS", "SparseAdam", "Adagrad", "Adafactor", "Muon")
+# Dense, decoupled, of a closure, of sparse gradients, by the shape of a parameter. The others are of these kinds.
+OF_EACH_KIND = ("SGD", "AdamW", "LBFGS", "SparseAdam", "Adafactor", "Muon")
 
 # What an argument is set to besides its default; of every other argument that is a flag: to the other value.
 VALUES = {

@@ -46,7 +46,7 @@ def put(path, data):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("word", ["report", "dump", "list"])
+@pytest.mark.parametrize("word", ["report", pytest.param("dump", marks=pytest.mark.thorough), "list"])
 def test_reports(tmp_path, word):
     file = tmp_path / "run" / "report.json"
     codes = []
@@ -63,7 +63,7 @@ def test_reports(tmp_path, word):
     assert word == "list" or 100 < codes.count(3) < 2990
 
 
-@pytest.mark.parametrize("word", ["report", "dump"])
+@pytest.mark.parametrize("word", ["report", pytest.param("dump", marks=pytest.mark.thorough)])
 def test_descriptions_of_capsules(tmp_path, word):
     folder = tmp_path / "step-000002"
     put(folder / "statistics.bin", (CAPSULE / "statistics.bin").read_bytes())

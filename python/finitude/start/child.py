@@ -23,7 +23,7 @@ class _Standin:
     def __init__(self, forked):
         import torch
 
-        from ..second_run import apart, started
+        from ..second_run import started
 
         self.forked = forked
         self.home = family.found()
@@ -35,6 +35,8 @@ class _Standin:
                 self.order = json.load(f)
             started.restore_seeds(self.order["seeds"])
             family.withdraw(os.environ)
+            from ..second_run import apart
+
             apart.hold_the_rest()
         elif not forked and self.home is not None and self.home.orders:
             from ..second_run import again
