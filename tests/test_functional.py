@@ -36,6 +36,9 @@ def test_a_bad_loss_that_went_into_the_parameters_is_an_alarm_with_its_birth(tmp
     got = run(tmp_path)
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["sink"]["kind"], alarm["weights"], alarm["rerun_by"]) == (3, "loss", "damaged", "restart"), got.told()
+    assert not got.watched["not_watched"], "its capsule comes out as it did"
+    replayed = helpers.finitude(tmp_path, "replay", alarm["capsule"])
+    assert replayed.code == 0 and replayed.out.startswith("identical: 1 of 1 results have the same bits"), replayed.told()
     assert (alarm["births"][0]["source"], alarm["rerun_verified"], alarm["cause"]["class"]) == (BIRTH, True, "division-by-zero"), got.told()
     assert got.code == 1 and got.out.splitlines()[-1] == "3 False", got.told()  # stopped at the next derivative
 

@@ -105,6 +105,7 @@ Trial TorchLab::run(record::OpId op, const Variant& variant) {
     return trial;
   }
   try {
+    const c10::impl::ForceDispatchKeyGuard outside(c10::default_included_set, c10::default_excluded_set);  // of torch.func and modes
     at::DisableRecordFunctionGuard unobserved;
     const observe::NoWarnings no_warnings;  // it may warn where the step did not, of a variance of one value
     at::NoGradGuard no_grad;

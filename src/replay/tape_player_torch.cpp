@@ -320,6 +320,8 @@ class Player {
 }  // namespace
 
 Played play(const Tape& tape, const PlayOptions& options, PlayObserver* observer) {
+  // Whoever asks may stand inside a transform of torch.func or a mode, which would wrap what is computed here.
+  const c10::impl::ForceDispatchKeyGuard outside(c10::default_included_set, c10::default_excluded_set);
   try {
     return Player(tape, options, observer).run();
   } catch (const std::exception& e) {

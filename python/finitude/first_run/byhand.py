@@ -73,8 +73,8 @@ class ByHand:
         """An outermost engine call begins. True: its end is of interest."""
         if functional.is_wrapped(roots):
             if self.second is None and self.session.target is not None:
-                self.session.target.hand_begins(self.session, functional.plain_all(roots))
-            elif self.second is None:
+                return self.session.target.hand_begins(self.session, functional.plain_all(roots), is_wrapped=True)
+            if self.second is None:
                 self.functional.begin(roots, inputs)
             return False
         if self.second is not None:
@@ -106,6 +106,9 @@ class ByHand:
 
     def end(self, result):
         """That call returned: gradients of zero for a step that is to be left out."""
+        if self.session.target is not None:
+            self.session.target.hand_ended(self.session)
+            return None
         if self.bad.to_leaves:
             for mark in self.bad.marks:
                 mark.leaf.grad = torch.zeros_like(mark.leaf) if mark.grad is None else mark.grad

@@ -226,27 +226,36 @@ class Target:
             _native.tape_start(self.limit)
             begun.here()
 
-    def hand_begins(self, session, roots):
-        """An engine call of a program without an optimizer."""
+    def hand_begins(self, session, roots, is_wrapped=False):
+        """An engine call of a program without an optimizer. True: its end is of interest."""
         wanted = self.order.get("hand")
         if wanted is None:
-            return
+            return False
         call, resumed = _native.hand_calls(), self.order.get("resumed")
         if resumed and all(not isinstance(r, torch.Tensor) or _native.is_finite(r) for r in roots):
             _native.trace_clear()
         elif call + 1 == wanted and not resumed:
-            self._record_by_hand(session)
+            self._record_by_hand(session, is_wrapped)
+            return is_wrapped
         elif call == wanted or resumed:
             apart.let_go()
             sums, found = session.hand.explained(roots)
-            capsule.stop(session, None)
+            lost = [("loss", "loss", r) for r in roots if is_wrapped and isinstance(r, torch.Tensor) and not _native.is_finite(r)]
+            capsule.stop(session, None, sinks=lost, raised=bool(lost))   # others are told as backward begins
             same = sums == self.order["expected"]["losses"] and \
                 _native.checksum(torch.get_rng_state()) == self.order["expected"]["generator"]
             self._write(session, same, found, bool(sums))
+        return False
 
-    def _record_by_hand(self, session):
-        _native.trace_start()
+    def hand_ended(self, session):
+        """What torch.func computes in that call is of tensors that live in it alone: a tape begins behind it."""
         if self.order.get("capsule"):
+            _native.tape_start(capsule.limit(session))
+        begun.here()
+
+    def _record_by_hand(self, session, later=False):
+        _native.trace_start()
+        if self.order.get("capsule") and not later:
             _native.tape_start(capsule.limit(session))
         self.on_armed()
 
