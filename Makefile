@@ -22,7 +22,7 @@ demo: ## Watch a real model go NaN: the step is stopped, and the report names wh
 test: ## Set up, build, and pass every test: C++ core, sanitizers, Python, zoo
 	@tools/test.sh
 
-test-thorough: ## What make test leaves out for the time it takes: more values and programs of tests that it runs (6 minutes)
+test-thorough: ## What make test leaves out for the time it takes: more values and programs of tests that it runs (5 minutes on 2 cores)
 	@tools/build.sh
 	@$(PY) -m pytest -q -n auto --dist worksteal -m thorough tests zoo
 

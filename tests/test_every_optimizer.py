@@ -8,7 +8,7 @@ import torch
 from helpers import run
 from optimizer_support import BAD, BATCHES, MODELS, NAN, check, digest, few_objects, is_accepted, watching
 
-pytestmark = pytest.mark.slow  # a minute: every mode of every class
+pytestmark = pytest.mark.slow  # every mode of a class; of all classes where it is thorough
 
 CLASSES = {name: kind for name, kind in vars(torch.optim).items()
            if inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer}

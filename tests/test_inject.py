@@ -105,6 +105,10 @@ def test_what_cannot_be_done_is_told(captured, tmp_path):
     (tmp_path / "none.py").write_text("print('nothing trains')\n")
     nothing = helpers.finitude(tmp_path, "replay", captured.capsule, "--with", "none.py")
     assert nothing.code == 4 and "cannot be told" in nothing.out, nothing.told()
+    for how in ("torch.func.grad(lambda w: (w * w).sum())(w)", "torch.autograd.grad((w * w).sum(), w)[0]"):
+        (tmp_path / "none.py").write_text(f"import torch\nw = torch.ones(3, requires_grad=True)\nfor i in range(3):\n    g = {how}\n")
+        by_hand = helpers.finitude(tmp_path, "replay", captured.capsule, "--with", "none.py")
+        assert by_hand.code == 4 and "the program has no optimizer" in by_hand.out, by_hand.told()
 
 
 # Two micro-batches of dicts.

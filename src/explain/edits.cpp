@@ -26,15 +26,10 @@ double in_two_digits(double value) {
   return std::strtod(text, nullptr);
 }
 
-const record::Frame* line_of(const record::Trace& trace, const record::Op& op) {
-  if (op.stack >= trace.stacks.size() || trace.stacks[op.stack].frames.empty()) return nullptr;
-  return &trace.stacks[op.stack].frames.front();
-}
-
 // Parts of an op come from where it comes from.
 const record::Frame* line_around(const record::Trace& trace, record::OpId id) {
   for (int depth = 0; id < trace.ops.size() && depth < 16; ++depth, id = trace.ops[id].parent)
-    if (const auto* line = line_of(trace, trace.ops[id])) return line;
+    if (const auto* line = top_frame(trace, trace.ops[id].stack)) return line;
   return nullptr;
 }
 

@@ -137,12 +137,25 @@ const locate::Birth& birth_of(const Evidence& evidence) {
   return evidence.birth < evidence.located.births.size() ? evidence.located.births[evidence.birth] : kNoBirth;
 }
 
+}  // namespace
+
 const record::Frame* top_frame(const record::Trace& trace, std::uint32_t stack) {
   if (stack >= trace.stacks.size() || trace.stacks[stack].frames.empty()) return nullptr;
   return &trace.stacks[stack].frames.front();
 }
 
-}  // namespace
+std::string at_line(const record::Trace& trace, const record::Op& op) {
+  const auto* frame = top_frame(trace, op.stack);
+  if (frame == nullptr) return {};
+  return " at " + frame->file.substr(frame->file.rfind('/') + 1) + ":" + std::to_string(frame->line);
+}
+
+void mend_at(const record::Trace& trace, const record::Op& op, Finding* finding) {
+  const auto* frame = top_frame(trace, op.stack);
+  if (frame == nullptr) return;
+  finding->fix_file = frame->file;
+  finding->fix_line = frame->line;
+}
 
 Scene::Scene(const Evidence& e) : evidence(e), trace(e.trace), birth(birth_of(e)) {
   op = op_at(trace, birth.op);
@@ -205,12 +218,7 @@ Finding finding(const Scene& scene, std::string_view cause_class, int score, std
 std::string hidden_by(const Scene& scene) {
   const auto* select = op_at(scene.trace, scene.birth.absorbed_by);
   if (!select) return {};
-  std::string text = "; " + select->name;
-  if (const auto* frame = top_frame(scene.trace, select->stack)) {
-    const auto slash = frame->file.rfind('/');
-    text += " at " + (slash == std::string::npos ? frame->file : frame->file.substr(slash + 1)) + ":" +
-            std::to_string(frame->line);
-  }
+  const std::string text = "; " + select->name + at_line(scene.trace, *select);
   if (!locate::is_select(*select)) return text + " takes it in and gives finite values";
   return text + " hides it in forward, but backward still runs through the branch that was not taken";
 }

@@ -100,6 +100,10 @@ struct Scene {
 Finding finding(const Scene& scene, std::string_view cause_class, int score, std::string text,
                 std::string fix);
 
+const record::Frame* top_frame(const record::Trace& trace, std::uint32_t stack);  // the innermost user frame; null where none is known
+std::string at_line(const record::Trace& trace, const record::Op& op);            // " at model.py:12", or empty
+void mend_at(const record::Trace& trace, const record::Op& op, Finding* finding);  // at that line, where it is known
+
 // "hidden in forward by aten::where at model.py:12, but its gradient is multiplied by it": empty when nothing
 // hid it.
 std::string hidden_by(const Scene& scene);

@@ -88,7 +88,6 @@ std::optional<Spectrum> spectrum_of(const Trace& trace, OpId reader, const Tenso
       const TensorUse* values = matrix ? values_of(op, *matrix, *at) : nullptr;
       if (!values || !values->health.ok() || values->health.numel == 0) return std::nullopt;
       Spectrum found;
-      found.made = made;
       found.kind = is_determinant(name) ? Spectrum::kDeterminant : is_singular_values(name) ? Spectrum::kSingularValues : Spectrum::kEigenvalues;
       found.smallest = values->health.min;
       found.largest = values->health.absmax;

@@ -11,7 +11,6 @@
 namespace finitude::explain {
 
 struct Spectrum {
-  record::OpId made = record::kNone;  // the decomposition
   enum Kind { kEigenvalues, kSingularValues, kDeterminant } kind = kEigenvalues;
   double smallest = 0, largest = 0;   // the largest by magnitude; of the entries, for a determinant
   double rounding = 0;                // what the decomposition cannot tell from zero
@@ -20,7 +19,6 @@ struct Spectrum {
 
   // The smallest is zero up to rounding. Where it is further below, the matrix is not singular but indefinite.
   bool singular() const { return smallest <= 0 && smallest >= -rounding; }
-  bool indefinite() const { return smallest < -rounding; }
 };
 
 // Of what `reader` reads in `use`, where that is such values, taken as they are or clamped.

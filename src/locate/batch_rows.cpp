@@ -8,6 +8,7 @@
 #include <map>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "locate/op_kinds.h"
@@ -104,17 +105,18 @@ bool is_number(const TensorUse& use) {
 
 class Follow {
  public:
-  explicit Follow(const record::Trace& trace) : trace_(trace), whole_(trace.storages.size()), known_(trace.storages.size()) {}
-
   // In the order in which they ended: what an operator makes in others is its own result at last.
-  void until(OpId last) {
-    std::vector<const Op*> ops;
+  explicit Follow(const record::Trace& trace) : trace_(trace), whole_(trace.storages.size()), known_(trace.storages.size()) {
     for (const Op& op : trace_.ops) {
       const bool part_of_view = op.parent < trace_.ops.size() && trace_.ops[op.parent].is_view;
-      if (op.end_order <= trace_.ops[last].end_order && !op.is_node && !op.allocates && !part_of_view) ops.push_back(&op);
+      if (!op.is_node && !op.allocates && !part_of_view) ops_.push_back(&op);
     }
-    std::ranges::sort(ops, {}, &Op::end_order);
-    for (const Op* op : ops) step(*op);
+    std::ranges::sort(ops_, {}, &Op::end_order);
+  }
+
+  // Forward only: the calls must come in the order in which the operators ended.
+  void until(OpId last) {
+    for (; next_ < ops_.size() && ops_[next_]->end_order <= trace_.ops[last].end_order; ++next_) step(*ops_[next_]);
   }
   State of(const TensorUse& use) const {
     if (use.storage >= whole_.size()) return {};
@@ -173,6 +175,8 @@ class Follow {
   }
 
   const record::Trace& trace_;
+  std::vector<const Op*> ops_;
+  std::size_t next_ = 0;
   std::vector<State> whole_;
   std::vector<bool> known_;
   std::map<View, State> views_;
@@ -180,15 +184,25 @@ class Follow {
 
 }  // namespace
 
-bool rows_can_be_samples(const record::Trace& trace, const Birth& birth) {
-  if (birth.rows.empty() || birth.op >= trace.ops.size() || trace.ops.size() > kMostOps) return true;
-  const Op& op = trace.ops[birth.op];
-  const auto bad = std::ranges::find_if(op.outputs, [](const TensorUse& use) { return !use.health.ok(); });
-  if (bad == op.outputs.end() || op.phase == record::Phase::kData || op.phase == record::Phase::kOptimizer) return true;
+std::vector<bool> rows_can_be_samples(const record::Trace& trace, const std::vector<Birth>& births, std::size_t most) {
+  std::vector<bool> can(std::min(most, births.size()), true);
+  std::vector<std::pair<const TensorUse*, std::size_t>> asked;  // what is bad of which birth
+  for (std::size_t i = 0; i < can.size(); ++i) {
+    if (births[i].rows.empty() || births[i].op >= trace.ops.size() || trace.ops.size() > kMostOps) continue;
+    const Op& op = trace.ops[births[i].op];
+    const auto bad = std::ranges::find_if(op.outputs, [](const TensorUse& use) { return !use.health.ok(); });
+    if (bad == op.outputs.end() || op.phase == record::Phase::kData || op.phase == record::Phase::kOptimizer) continue;
+    asked.emplace_back(&*bad, i);
+  }
+  if (asked.empty()) return can;
+  std::ranges::sort(asked, {}, [&](const auto& one) { return trace.ops[births[one.second].op].end_order; });
   Follow follow(trace);
-  follow.until(birth.op);
-  const State state = follow.of(*bad);
-  return state.data && state.same();
+  for (const auto& [use, i] : asked) {
+    follow.until(births[i].op);
+    const State state = follow.of(*use);
+    can[i] = state.data && state.same();
+  }
+  return can;
 }
 
 }  // namespace finitude::locate

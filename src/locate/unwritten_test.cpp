@@ -77,7 +77,7 @@ struct Rows {
     Birth birth;
     birth.op = b.op("aten::div").in(read).out(b.storage(Origin::kUnknown, {8, 8}), kNanValue).end();
     birth.rows = {3};
-    return rows_can_be_samples(b.trace, birth);
+    return rows_can_be_samples(b.trace, {birth}, 1)[0];
   }
   Tensor of(const char* name, const Tensor& from, std::vector<std::int64_t> shape = {8, 8}, const char* dim = "") {
     const Tensor out = b.storage(Origin::kUnknown, std::move(shape));

@@ -98,8 +98,6 @@ void name_samples(const explain::Finding& finding, nlohmann::json* birth) {
   (*birth)["rows_of"] = finding.batch_rows;
 }
 
-nlohmann::json json_rows(const locate::Birth& birth) { return birth.rows; }
-
 // The cause was worded before it was known that the rows are samples.
 void call_samples(const locate::Birth& birth, nlohmann::json* text) {
   const std::string rows = explain::at_rows(birth);
@@ -111,11 +109,8 @@ void call_samples(const locate::Birth& birth, nlohmann::json* text) {
 }
 
 // Says what the rows of the birth are rows of: those of the batch, where the search for the guilty samples tells.
-void tell_rows(const record::Trace& trace, const locate::Birth& located, const explain::Finding& finding, nlohmann::json* birth) {
-  if (located.rows_of != 0) return;
-  const bool can_be = locate::rows_can_be_samples(trace, located);
-  if (!can_be) (*birth)["rows_are_samples"] = false;
-  if (finding.guilty.empty()) return;
+void tell_rows(const record::Trace& trace, const locate::Birth& located, const explain::Finding& finding, bool can_be, nlohmann::json* birth) {
+  if (located.rows_of != 0 || finding.guilty.empty()) return;
   const record::TensorUse* use = bad_output(trace, located);
   const std::int64_t rows = use != nullptr ? first_size(*use) : 0;
   if (!can_be || !rows_are_samples(trace, located, finding.batch_rows, finding.guilty)) {
@@ -156,10 +151,11 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
     }
   }
   nlohmann::json out = findings(trace, located, finding);
-  if (!located.births.empty()) tell_rows(trace, located.births[0], finding, &out["births"][0]);
-  for (std::size_t i = 1; i < located.births.size() && i < out["births"].size(); ++i)
-    if (!locate::rows_can_be_samples(trace, located.births[i])) out["births"][i]["rows_are_samples"] = false;
-  if (!located.births.empty() && out["births"][0].value("rows_in", "") == "batch" && out["births"][0]["rows"] == json_rows(located.births[0]))
+  const std::vector<bool> can_be = locate::rows_can_be_samples(trace, located.births, out["births"].size());
+  for (std::size_t i = 0; i < can_be.size(); ++i)
+    if (!can_be[i] && (i > 0 || located.births[0].rows_of == 0)) out["births"][i]["rows_are_samples"] = false;
+  if (!located.births.empty()) tell_rows(trace, located.births[0], finding, can_be[0], &out["births"][0]);
+  if (!located.births.empty() && out["births"][0].value("rows_in", "") == "batch" && out["births"][0]["rows"] == nlohmann::json(located.births[0].rows))
     call_samples(located.births[0], &out["cause"]["text"]);
   if (!own_rule.empty()) out["cause"]["rule"] = own_rule;
   out["num_ops"] = trace.ops.size();

@@ -44,14 +44,6 @@ def begin(session, generators=None):
         _native.tape_start(limit(session))
 
 
-def _inner(tensor):
-    """What holds the values: a transform of torch.func under way puts something around all that is computed meanwhile."""
-    functorch = torch._C._functorch
-    while functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = functorch.get_unwrapped(tensor)
-    return tensor
-
-
 def stop(session, optimizer, parameters=False, sinks=(), raised=False):
     """The step is over: says what a replay has to come to, and what the memory is that it reads. raised: and never came to backward."""
     if not _native.tape_on():
@@ -63,7 +55,7 @@ def stop(session, optimizer, parameters=False, sinks=(), raised=False):
         if name in own and (kind == "gradient" or parameters and kind == "parameter"):
             continue  # told with the others below
         if (raised or kind not in ("loss", "gradient")) and tensor is not None:  # a loss is told as backward begins
-            _native.tape_outcome(kind, name, _inner(tensor.detach()))
+            _native.tape_outcome(kind, name, discover.unwrapped(tensor.detach()))
     if optimizer is not None:
         describe(optimizer, parameters)
     name_modules()

@@ -107,7 +107,7 @@ class ByHand:
     def end(self, result):
         """That call returned: gradients of zero for a step that is to be left out."""
         if self.session.target is not None:
-            self.session.target.hand_ended(self.session)
+            self.session.target.hand_ended()
             return None
         if self.bad.to_leaves:
             for mark in self.bad.marks:

@@ -9,6 +9,7 @@ import torch
 from .. import _native
 from ..base.plain_json import number
 from ..errors import NonFiniteError
+from ..program import discover
 from ..second_run import restart
 
 NAME = "updates by torch.func"
@@ -18,9 +19,7 @@ _functorch = torch._C._functorch
 
 def plain(tensor):
     """The tensor of values inside of what torch.func hands to a function."""
-    while _functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = _functorch.get_unwrapped(tensor)
-    return tensor.detach()
+    return discover.unwrapped(tensor).detach()
 
 
 def plain_all(tensors):

@@ -125,7 +125,8 @@ class Session:
         return self.act(optimizer, alarm, [(kind, name, tensor)], where="start")
 
     def on_backward(self, roots):
-        dropped.backward_begins(self) or self.holds.backward_begins(roots)
+        if not dropped.backward_begins(self):
+            self.holds.backward_begins(roots)
 
     def on_hand_begin(self, roots, inputs, to_leaves):
         """An engine call of a program that has no optimizer."""
@@ -216,8 +217,7 @@ class Session:
         """The optimizer's own arithmetic wrote a non-finite parameter or state."""
         return damage.just_written(self, optimizer)
 
-    def leave_out(self, optimizer):
-        return guard.leave_out(optimizer)
+    leave_out = staticmethod(guard.leave_out)
 
     def on_armed(self, optimizer):
         self.target.on_armed(optimizer)

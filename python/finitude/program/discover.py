@@ -40,6 +40,14 @@ def moved():
     _found = None
 
 
+def unwrapped(tensor):
+    """What holds the values: a transform of torch.func under way puts something around all that is computed meanwhile."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
+
+
 def instances(kind):
     """Every object of the class `kind`, one of KINDS or derived from one."""
     global _found

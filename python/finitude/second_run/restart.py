@@ -57,9 +57,8 @@ def run(session, alarm, expected, where="window", hand=None):
             more, resumed = process.more_arguments(session.config.restart_args, start.cwd)
         except process.NoCheckpoint as e:
             remark = f"{e}, so it was run from its start"
-    # From a checkpoint on it is not known before which step is to be recorded; without an optimizer a recording begins in the engine call
-    # before, and that of a step which mattered to nothing is not worth what has to be said of it.
-    recorded = capsule.wanted(session) and not resumed and (hand is None or "advisory" not in alarm)
+    # From a checkpoint on it is not known before which step is to be recorded.
+    recorded = capsule.wanted(session) and not resumed
     order = {**_order(start, alarm, expected, where, hand, session.makers), "resumed": resumed, "decided": session.decided}
     if where == "skipped":
         order["skips"] = session.skipped[alarm["optimizer_ordinal"]]
@@ -152,7 +151,7 @@ class Target:
 
     def __init__(self, order):
         self.order = order
-        self.finished = self.at_end = self.begun = False
+        self.finished = self.at_end = self.has_begun = False
         self.began = time.monotonic()
 
     @classmethod
@@ -178,20 +177,20 @@ class Target:
         """From the start for the first step, else when the step before is applied. From a checkpoint on steps count anew:
         each is traced, and the first bad one is it."""
         apart.hold_the_rest()
+        self.limit = capsule.limit(session)
         if self.order.get("resumed"):
             _native.trace_start()
             _native.set_trace_level(True)
             return
         if (hand := self.order.get("hand")) is not None:
             if hand == 0:
-                self._record_by_hand(session)
+                self._record_by_hand()
             return
         if self.order["first"] == 0:
             _native.trace_start()
             self.on_armed()
-        self.limit = capsule.limit(session)
         if self.order.get("capsule") and self.order["first"] == self.order["step"] and self.order.get("skips", 0) <= 1:
-            (_native.tape_start if self.order["first"] == 0 else _native.tape_when_armed)(capsule.limit(session))
+            (_native.tape_start if self.order["first"] == 0 else _native.tape_when_armed)(self.limit)
         if self.order["first"] < self.order["step"]:
             _native.set_trace_level(True)  # a healthy step's trace is not kept
         if self.order.get("made") is None:
@@ -218,7 +217,7 @@ class Target:
             torch.compiler.set_stance("force_eager")
 
     def _previous_step_is_over(self, *_):
-        first, self.begun = not self.begun, True    # the hook stays: torch iterates over them while it is called
+        first, self.has_begun = not self.has_begun, True    # the hook stays: torch iterates over them while it is called
         if first and _native.tape_on():
             _native.trace_clear()
             _native.trace_start()
@@ -235,7 +234,7 @@ class Target:
         if resumed and all(not isinstance(r, torch.Tensor) or _native.is_finite(r) for r in roots):
             _native.trace_clear()
         elif call + 1 == wanted and not resumed:
-            self._record_by_hand(session, is_wrapped)
+            self._record_by_hand(later=is_wrapped)
             return is_wrapped
         elif call == wanted or resumed:
             apart.let_go()
@@ -247,16 +246,16 @@ class Target:
             self._write(session, same, found, bool(sums))
         return False
 
-    def hand_ended(self, session):
+    def hand_ended(self):
         """What torch.func computes in that call is of tensors that live in it alone: a tape begins behind it."""
         if self.order.get("capsule"):
-            _native.tape_start(capsule.limit(session))
+            _native.tape_start(self.limit)
         begun.here()
 
-    def _record_by_hand(self, session, later=False):
+    def _record_by_hand(self, later=False):
         _native.trace_start()
         if self.order.get("capsule") and not later:
-            _native.tape_start(capsule.limit(session))
+            _native.tape_start(self.limit)
         self.on_armed()
 
     def _is_mine(self, optimizer, after=0):

@@ -90,7 +90,7 @@ class Injection:
     def on_armed(self, optimizer):
         pass
 
-    def hand_begins(self, session, roots):
+    def hand_begins(self, session, roots, is_wrapped=False):
         self.write("refused", "the program has no optimizer")
 
     def was_made(self, session, ordinal):

@@ -58,12 +58,7 @@ std::optional<Finding> of_bits(const Scene& s) {
                                amount(bad->health) + at_rows(s.birth) + ", which no operation computed",
                            "where the numbers are meant, convert them: .to(" + std::string("torch.") + dtype_name(to.dtype) +
                                "); where the bits are, take out what stands for no number before they are viewed");
-  if (const auto* frame = s.op->stack < s.trace.stacks.size() && !s.trace.stacks[s.op->stack].frames.empty()
-                              ? &s.trace.stacks[s.op->stack].frames.front()
-                              : nullptr) {
-    result.fix_file = frame->file;
-    result.fix_line = frame->line;
-  }
+  mend_at(s.trace, *s.op, &result);
   conclude(result, true);
   if (!bad->arg.empty()) Edits(s, s.birth.first_reader).replaced(bad->arg, bad->health.nan ? NAN : INFINITY, 0).into(result);
   return result;

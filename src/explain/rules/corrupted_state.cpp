@@ -50,11 +50,7 @@ class CorruptedState : public Rule {
     Finding result = finding(s, "corrupted-state", kScoreOrigin, text,
                              "load an earlier checkpoint (finitude scan CHECKPOINT tells which is sound), or "
                              "initialise the value");
-    if (s.op && s.op->stack < s.trace.stacks.size() && !s.trace.stacks[s.op->stack].frames.empty()) {
-      // The write, not where its source was made: what is loaded may be bad in a file of any age.
-      result.fix_file = s.trace.stacks[s.op->stack].frames.front().file;
-      result.fix_line = s.trace.stacks[s.op->stack].frames.front().line;
-    }
+    if (s.op) mend_at(s.trace, *s.op, &result);  // the write, not where its source was made: what is loaded may be bad in a file of any age
     conclude(result, true);
     return result;
   }

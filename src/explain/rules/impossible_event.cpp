@@ -65,8 +65,7 @@ std::optional<Event> forbidden(const Scene& s, const record::TensorUse& start) {
 std::string by_what(const Scene& s, const Event& event) {
   if (event.put_in < s.trace.ops.size()) {
     const record::Op& op = s.trace.ops[event.put_in];
-    const auto* frame = op.stack < s.trace.stacks.size() && !s.trace.stacks[op.stack].frames.empty() ? &s.trace.stacks[op.stack].frames.front() : nullptr;
-    return " (" + op.name + (frame ? " at " + frame->file.substr(frame->file.rfind('/') + 1) + ":" + std::to_string(frame->line) : "") + ")";
+    return " (" + op.name + at_line(s.trace, op) + ")";
   }
   const bool named = event.carried_by < s.trace.storages.size() && !s.trace.storages[event.carried_by].name.empty();
   return named ? " (" + s.trace.storages[event.carried_by].name + ")" : "";

@@ -69,9 +69,7 @@ std::string turned_to_nan(const Scene& s) {
     if (!fewer || in->health.pos_inf != 0) return {};
     locate::Birth at;
     at.rows = out->bad_rows;
-    const auto* frame = op.stack < s.trace.stacks.size() && !s.trace.stacks[op.stack].frames.empty() ? &s.trace.stacks[op.stack].frames.front() : nullptr;
-    return "; not each -Inf does harm, but where nothing else is left " + op.name +
-           (frame ? " at " + frame->file.substr(frame->file.rfind('/') + 1) + ":" + std::to_string(frame->line) : "") + " makes NaN of them" + at_rows(at);
+    return "; not each -Inf does harm, but where nothing else is left " + op.name + at_line(s.trace, op) + " makes NaN of them" + at_rows(at);
   }
   return {};
 }

@@ -70,13 +70,6 @@ Changed changed_unseen(const Scene& s) {
   return {};
 }
 
-std::string line_of(const record::Trace& trace, record::OpId id) {
-  const std::uint32_t stack = trace.ops[id].stack;
-  if (stack >= trace.stacks.size() || trace.stacks[stack].frames.empty()) return {};
-  const record::Frame& frame = trace.stacks[stack].frames.front();
-  return " at " + frame.file.substr(frame.file.rfind('/') + 1) + ":" + std::to_string(frame.line);
-}
-
 class MemoryCorruption : public Rule {
  public:
   const char* name() const override { return "memory-corruption"; }
@@ -96,7 +89,7 @@ class MemoryCorruption : public Rule {
     if (const Changed changed = changed_unseen(s); changed.use) {
       Finding result = finding(
           s, "memory-corruption", kScoreOrigin - 40,
-          "a tensor that backward needs was finite when " + s.trace.ops[changed.seen_by].name + line_of(s.trace, changed.seen_by) +
+          "a tensor that backward needs was finite when " + s.trace.ops[changed.seen_by].name + at_line(s.trace, s.trace.ops[changed.seen_by]) +
               " read it, and is not in backward; no operator wrote it in between: NumPy, another thread or an extension "
               "did, in memory that the tensor shares",
           "give the tensor memory of its own (torch.tensor or clone instead of from_numpy), or write there only after backward");

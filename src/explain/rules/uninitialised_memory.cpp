@@ -30,10 +30,7 @@ class UninitialisedMemory : public Rule {
         made->name +
             " hands out memory with whatever it held before, and it is read before anything is written",
         "initialise it (torch.zeros, nn.init, copy_) before the first read");
-    if (made->stack < s.trace.stacks.size() && !s.trace.stacks[made->stack].frames.empty()) {
-      result.fix_file = s.trace.stacks[made->stack].frames.front().file;
-      result.fix_line = s.trace.stacks[made->stack].frames.front().line;
-    }
+    mend_at(s.trace, *made, &result);
     conclude(result, true);
     return result;
   }

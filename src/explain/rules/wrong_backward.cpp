@@ -27,10 +27,7 @@ class WrongBackward : public Rule {
     Finding result = finding(s, "wrong-backward", kScoreSetting - 10, text,
                              "treat the special case in that backward, or use the built-in operation; "
                              "torch.autograd.gradcheck at such inputs shows it");
-    if (s.op->stack < s.trace.stacks.size() && !s.trace.stacks[s.op->stack].frames.empty()) {
-      result.fix_file = s.trace.stacks[s.op->stack].frames.front().file;
-      result.fix_line = s.trace.stacks[s.op->stack].frames.front().line;
-    }
+    mend_at(s.trace, *s.op, &result);
     Probe probe(s, s.birth.op);
     if (point && point->operand.tensor) probe.zeros_replaced(point->arg);
     probe.again();
