@@ -209,8 +209,8 @@ TRIED = ("**What was tried.** A snapshot of the stack that looks only at what ha
          "`tools/hot_functions.py --check` counts their pages). What is left is the number of cold pages: fewer would mean not to look at a gradient's header, a loss or a local "
          "name, and so to miss what was written there. Pairs of the tiny step show more than the pieces do: our code also pushes "
          "the program's jumps out of what the processor remembers ([overhead-pieces](overhead-pieces.md#what-the-meter-does-not-see) has a "
-         "measurement of that alone). Fetching the lines of our code ahead of time and calls without the linker's "
-         "table made no difference that could be told from noise, and are not kept.")
+         "measurement of that alone). Fetching ahead of time the lines of our code or of the snapshot's own state, and calls "
+         "without the linker's table, made no difference that could be told from noise, and are not kept.")
 
 
 def _why(cells, fixed, results):
