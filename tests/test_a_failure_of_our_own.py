@@ -62,3 +62,27 @@ def test_a_failure_after_the_alarm_was_told_lets_nothing_through(tmp_path, polic
     alarm = got.the_alarm()
     assert "switched off after an internal failure in on_window" in got.err and alarm["rerun"] == "persistent", got.told()
     assert got.out.splitlines()[-1] == last and got.code == (policy == "stop"), got.told()
+
+
+DROPPED = (helpers.TRAINING + """
+import finitude.capsules.capsule as module
+def broken(*words, **more):
+    raise ZeroDivisionError("ours")
+module.describe = broken
+for k, x in enumerate(batches):
+    opt.zero_grad()
+    (loss_of(x) + (ENDLESS_SLOPE if k == 3 else 0)).backward()
+    if not torch.isfinite(model.weight.grad).all(): continue
+    opt.step()
+print("ended", finite(), model.weight.sum().item())
+""").replace("ENDLESS_SLOPE", helpers.ENDLESS_SLOPE)
+
+
+@pytest.mark.fast
+def test_in_the_second_run_of_a_step_that_the_script_left_out_itself_ends_nothing(tmp_path):
+    got = helpers.run(tmp_path, DROPPED)
+    assert got.err.count("switched off after an internal failure in on_left_bad") == 1, got.told()
+    assert got.code == 0 and got.alarms == [] and "NonFiniteError" not in got.err, got.told()
+    assert "did not come back" in got.advisories("handled-by-script")[0]["text"], got.told()
+    helpers.write_script(tmp_path, DROPPED, "plain.py")
+    assert helpers.plain(tmp_path, "plain.py").out == got.out

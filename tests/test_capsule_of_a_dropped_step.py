@@ -1,9 +1,10 @@
 """A step that the script itself dropped, and that was run again to explain it, leaves a capsule as one that was stopped does."""
 
 import sys
+import textwrap
 
 import pytest
-from helpers import TRAINING, finitude, plain, training, write_script
+from helpers import ENDLESS_SLOPE, TRAINING, finitude, plain, training, write_script
 
 CHECKED = """
 for i, x in enumerate(batches):
@@ -63,16 +64,39 @@ def test_of_a_bad_loss_whose_gradients_were_zeroed_too(tmp_path):
     assert replayed.code == 0 and "identical: " in replayed.out, replayed.told()
 
 
-def test_none_is_left_where_a_replay_would_come_to_nothing_bad(tmp_path):
-    got = training(tmp_path, """
+LEAVES = {
+    "zeroed to none": "opt.zero_grad()",
+    "zeroed in place": "opt.zero_grad(set_to_none=False)",
+    "clipped": "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+    "kept": "pass",
+}
+
+
+@pytest.mark.parametrize("leave", LEAVES, ids=str)
+def test_of_gradients_alone_that_were_not_finite(tmp_path, leave):
+    """The tape ends where backward left them: what the script does to them afterwards is not what a replay is to come to."""
+    program = """
+        norm = torch.nn.BatchNorm1d(4)
         for i, x in enumerate(batches):
             opt.zero_grad()
-            (loss_of(x) + (ENDLESS_SLOPE if i == 3 else 0)).backward()
-            if not torch.isfinite(model.weight.grad).all(): continue
+            for half in (x, x.flip(0)):
+                (model(norm(half)).pow(2).mean() + (ENDLESS_SLOPE if i == 3 and half is x else 0)).backward()
+            if not torch.isfinite(model.weight.grad).all():
+                {leave}
+                continue
             opt.step()
-    """, "--on-alarm", "stop")
+        print("ended", finite(), model.weight.sum().item(), norm.running_mean.tolist())
+    """.format(leave=LEAVES[leave])
+    got = training(tmp_path, program, "--on-alarm", "stop")
     advisory = the_advisory(got)
-    assert advisory["births"] and "capsule" not in advisory and not list(tmp_path.glob("finitude-runs/*/step-*")), advisory
+    assert advisory["births"], got.told()
+    replayed = finitude(tmp_path, "replay", advisory["capsule"], "--step-through")
+    assert replayed.code == 0 and "identical: " in replayed.out and "opt.step()" not in replayed.out, replayed.told()
+    # What was tried on the whole step was held against these gradients.
+    tried = {e["name"]: e["outcome"] for e in advisory["cause"]["experiments"]}
+    assert tried["whole step in float64"].startswith("not finite: gradient of weight"), tried
+    write_script(tmp_path, TRAINING + textwrap.dedent(program).replace("ENDLESS_SLOPE", ENDLESS_SLOPE), "plain.py")
+    assert plain(tmp_path, "plain.py").out == got.out
 
 
 @pytest.mark.parametrize("leave", ["break", "continue"])

@@ -161,6 +161,7 @@ void define_tape(py::module_& m) {
       },
       py::arg("max_bytes") = std::size_t{2} << 30);
   m.def("tape_stop", [] { TapeRecorder::get().stop(); });
+  m.def("tape_seal", [] { TapeRecorder::get().seal(); });
   m.def("tape_clear", [] {
     TapeRecorder::get().stop();
     TapeRecorder::get().clear();

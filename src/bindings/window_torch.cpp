@@ -109,6 +109,7 @@ void after_backward() {
   for (const auto& entry : l.optimizers) {
     if (entry->bad_since != 0) entry->stands_elsewhere = stands_elsewhere(*entry);
   }
+  PyObject* left_bad = nullptr;
   const std::uint64_t thread = this_thread();
   // What another thread trains is in the middle of a step of its own.
   const bool apart = l.threads_take_turns &&
@@ -145,6 +146,7 @@ void after_backward() {
       if (gone && (now.grad != bad.grad || now.version != bad.version)) entry->bad_since = 0;
     }
     if (l.gradients_are_sinks) gradients_to_tracer(*entry, "gradient");
+    if (l.gradients_are_sinks && any_bad && left_bad == nullptr) left_bad = entry->self;
     else if (traced && any_bad) gradients_to_tracer(*entry, kLeftByBackward);
     if (any_bad) note_bad_marks(*entry, loss_bad);
   }
@@ -155,6 +157,10 @@ void after_backward() {
     observe::Tracer::get().set_micro_batch(micro_batch + 1);
   }
   tape_backward_ended();
+  if (left_bad == nullptr) return;
+  PyObject* r = call_cold("on_left_bad", left_bad);
+  if (r == nullptr) switch_off("on_left_bad");
+  Py_XDECREF(r);
 }
 
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late) {

@@ -289,13 +289,15 @@ capture::StorageId TapeRecorder::number_of(const c10::StorageImpl* storage) {
   return it == ids_.end() ? capture::kNoStorage : it->second;
 }
 
-capture::RawTape TapeRecorder::take() {
+void TapeRecorder::seal() {
   stop();
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const std::string& device : raw_.devices) wait_for_device(c10::Device(device));  // whichever stream wrote it
-    finish_inputs();
-  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const std::string& device : raw_.devices) wait_for_device(c10::Device(device));  // whichever stream wrote it
+  finish_inputs();
+}
+
+capture::RawTape TapeRecorder::take() {
+  seal();
   return taken();
 }
 

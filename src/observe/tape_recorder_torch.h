@@ -40,6 +40,7 @@ class TapeRecorder {
   void restart();                         // a new tape, which begins here
   void pause(bool on) { paused_ = on; }   // nothing is recorded from here on until it is set back
   void stop();
+  void seal();                            // stops, and copies what was read: the program goes on and may write it
   void clear();
   bool on() const { return on_; }
   bool has_any() const { return !raw_.events.empty(); }  // while off

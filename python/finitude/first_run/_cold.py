@@ -81,6 +81,7 @@ on_scaler_step = _guard("on_scaler_step")
 on_late = _guard("on_late")
 on_hand_begin = _guard("on_hand_begin")
 on_hand_end = _guard("on_hand_end")
+on_left_bad = _guard("on_left_bad")
 
 
 def on_closure(optimizer, args, kwargs):

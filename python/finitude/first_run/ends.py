@@ -45,9 +45,13 @@ def program_raised(session, error):
 
 
 def second_run_lost(session):
-    """The program ended inside a second run: the next way explains the alarm, which is what ends the program."""
+    """The program ended inside a second run: the next way explains the alarm, which is what ends the program. None: it was of a step
+    that the script itself had left out, and ends nothing."""
     pending = rewind.abandon(session)
     alarm = pending["alarm"]
+    if "advisory" in alarm:
+        dropped.end(session, alarm, False)
+        return None
     restart.run(session, alarm, pending["expected"])
     alarm["action"] = "stopped"
     _tell(session, alarm)

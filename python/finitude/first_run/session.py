@@ -70,7 +70,7 @@ class Session:
         self.device_library = late.open_library(HOME)
         self.ending = self.done = self.written = False
 
-    on_stream_met, on_kept = streams.met, kept_step.name
+    on_stream_met, on_kept, on_left_bad = streams.met, kept_step.name, dropped.backward_ended
 
     # -- what the engine tells ------------------------------------------------------------------
 

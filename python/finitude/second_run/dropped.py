@@ -39,6 +39,15 @@ def backward_begins(session):
     return True
 
 
+def backward_ended(session, optimizer):
+    """It left gradients of the second run bad, which the script is about to drop: that is what a replay is to come to."""
+    if session.pending is None or not _native.tape_on():
+        return
+    capsule.stop(session, optimizer)
+    _native.tape_seal()
+    session.looked_at += 1
+
+
 def end(session, alarm, is_explained, optimizer=None):
     """What the second run showed goes into the advisory. The step is applied, as it would have been."""
     recorded, session.recorded = session.recorded and capsule.wanted(session), False

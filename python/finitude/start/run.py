@@ -144,8 +144,8 @@ def _end(session, ended):
     if not owner:
         return  # a child the script forked, on its own way out
     try:
-        if session.pending is not None:
-            ended.error, ended.code = session.second_run_lost(), 1
+        if session.pending is not None and (lost := session.second_run_lost()) is not None:
+            ended.error, ended.code = lost, 1
         if ended.error is not None or ended.code not in (None, 0):
             session.program_raised(ended.error or ended.exit)
             if session.target is None and not isinstance(ended.error, KeyboardInterrupt):
