@@ -159,7 +159,8 @@ def test_after_the_jump_nothing_has_been_done_twice(tmp_path, loop, who, kind):
     """Weights of both, running statistics, schedulers and lists: with `warn`, as without us."""
     text = text_of(loop, who, kind=kind)
     got = helpers.run(tmp_path, text, "--on-alarm", "warn", "--undo-mb", "8")
-    assert got.alarms[0]["rerun_by"] == "jump", got.alarms[0]["rerun_text"]
+    in_place = sys.version_info >= (3, 11) or dict(((l, w), way) for l, w, way in WAYS)[loop, who] == OVER   # frames of 3.10 go on where they are
+    assert got.alarms[0]["rerun_by"] == ("jump" if in_place else "restart"), got.alarms[0]["rerun_text"]
     assert got.out == helpers.plain(tmp_path, "train.py").out
 
 

@@ -4,6 +4,8 @@ One backward is one alarm. Where its loss is bad, no step inside it is taken: as
 gradient turns bad on the way, that step and those that follow in this backward are left out; those before it were taken.
 """
 
+import textwrap
+
 import pytest
 import torch
 from helpers import TRAINING, run
@@ -150,3 +152,23 @@ def test_stop_ends_the_program_out_of_backward(tmp_path):
     got = run(tmp_path, SCRIPT)
     assert (got.code, got.out) == (1, "0\n1\n2\n") and "loss.backward()" in got.err, got.told()
     assert got.the_alarm()["weights"] == "clean"
+
+
+@pytest.mark.fast
+def test_the_program_is_looked_through_once_for_all_of_them(tmp_path):
+    """Not once for each optimizer: of a large model they are hundreds."""
+    got = run(tmp_path, TRAINING + textwrap.dedent("""
+        from finitude.program import streams
+        calls, original = [], streams._reached
+        streams._reached = lambda: calls.append(1) or original()
+        net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(30)])
+        optimizers = {p: torch.optim.SGD([p], lr=0.01) for p in net.parameters()}
+        def step(p):
+            optimizers[p].step()
+            optimizers[p].zero_grad()
+        for p in net.parameters(): p.register_post_accumulate_grad_hook(step)
+        for x in batches: net(x).pow(2).mean().backward()
+        print(len(calls))
+    """))
+    assert got.code == 0 and not got.alarms and int(got.out) <= 2, got.told()
+    assert got.watched["steps"] == 6 * 60, got.told()

@@ -54,7 +54,7 @@ def instances(kind):
     found = _found
     if found is None:
         found = {k: [] for k in KINDS}
-        for it in _native.instances(KINDS):
+        for it in _native.instances_again(KINDS):
             for k, objects in found.items():
                 if issubclass(type(it), k):
                     objects.append(it)

@@ -143,7 +143,7 @@ class Paths:
             if (owner := sys.modules.get(module)) is not None and hasattr(owner, name):
                 self._hold(owner, name, functools.partial(self._save, position, word))
         if (accessor := getattr(pathlib, "_NormalAccessor", None)) is not None:    # Python 3.10: it has the functions themselves
-            for name in ("mkdir", "rmdir", "unlink", "rename", "replace", "stat", "chmod", "open"):
+            for name in ("mkdir", "rmdir", "unlink", "rename", "replace", "symlink", "link", "stat", "chmod", "listdir", "scandir", "open"):
                 if name in accessor.__dict__:
                     module = __import__("io") if name == "open" else os
                     self._patches.set(accessor, name, staticmethod(lambda *a, _m=module, _n=name, **k: getattr(_m, _n)(*a, **k)))

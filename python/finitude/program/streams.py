@@ -26,11 +26,19 @@ PLAIN = (int, float, complex, str, bytes, type, type(None), types.ModuleType, to
 LOADING = "torch.utils.data"  # what is handed to a loader or a sampler stays the program's
 _NUMPY = ("numpy.random._pcg64", "numpy.random._mt19937", "numpy.random._philox", "numpy.random._sfc64")
 
+_watched_in = 0          # the backward pass in which optimizers have stepped for the first time, one after the other
 _tried = {}              # class of numpy's: does its memory go back; RandomState: where in it its second normal number lies
 
 
 def watch(session, optimizer=None):
     """Those that there are now are part of every snapshot. optimizer: whose GPUs are looked at too."""
+    global _watched_in
+    if optimizer is not None:
+        _native.watch_device_generators(discover.device_generators(optimizer))
+        inside, before = _native.backward_under_way(), _watched_in
+        _watched_in = inside
+        if inside and inside == before:
+            return             # each parameter has one: there are hundreds, and what the program reaches is the same
     found = _reached()
     own = {id(it): it for it in found if isinstance(it, torch.Generator)}
     first = {id(it): it for it in session.generators if id(it) in own}  # a capsule has them in the order in which they were met
@@ -38,8 +46,6 @@ def watch(session, optimizer=None):
     _native.watch_generators(session.generators)
     streams = [(it, where, isinstance(it, random.Random)) for it in found if (where := regions(it)) is not None]
     _native.watch_streams((_global() + streams)[:MOST])
-    if optimizer is not None:
-        _native.watch_device_generators(discover.device_generators(optimizer))
 
 
 def met(session, _):
