@@ -2,6 +2,8 @@
 
 import helpers
 import pytest
+import torch
+from finitude.findings import by_chance
 
 PROGRAM = """
 import os, numpy, torch
@@ -30,7 +32,7 @@ for i in range(6):
     loss.backward()
     optimizer.step()
 """
-STRANGE = "torch.from_numpy(numpy.full((4, 3), -1, numpy.int32).view(numpy.float32))"
+STRANGE = "torch.from_numpy(numpy.full((4, 3), -2, numpy.int32).view(numpy.float32))"
 
 
 def ran(tmp_path, text, **kv):
@@ -45,7 +47,7 @@ def test_bits_that_no_arithmetic_makes_are_memory_that_nobody_had_written(tmp_pa
     assert (alarm["step"], alarm["rerun"], alarm["cause"]["class"], alarm["cause"]["confidence"]) == \
         (3, "transient", "uninitialised-memory", "likely"), got.told()
     assert (alarm["births"][0]["phase"], alarm["births"][0]["name"], alarm["births"][0]["source"]) == ("memory", "x", "x = make(i)"), got.told()
-    assert "x held 12 NaN with bits that no arithmetic makes (ffffffff)" in alarm["cause"]["text"], alarm["cause"]
+    assert "x held 12 NaN with bits that no arithmetic makes (fffffffe)" in alarm["cause"]["text"], alarm["cause"]
 
 
 def test_of_a_usual_nan_only_the_tensor_is_told(tmp_path):
@@ -61,4 +63,15 @@ def test_a_parameter_that_nobody_filled(tmp_path, ask, found, cause):
     got = ran(tmp_path, text, bad=STRANGE)
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun"], alarm["cause"]["class"]) == (0, found, cause), got.told()
-    assert "(ffffffff)" in alarm["cause"]["text"] and "nobody had written" in alarm["cause"]["text"], alarm["cause"]
+    assert "(fffffffe)" in alarm["cause"]["text"] and "nobody had written" in alarm["cause"]["text"], alarm["cause"]
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"])
+@pytest.mark.parametrize("wide", ["float32", "float64"])
+def test_a_nan_of_a_narrower_format_is_one_that_arithmetic_makes(kind, wide):
+    narrow, wide = getattr(torch, kind), getattr(torch, wide)
+    for count in (1, 5, 80):     # one by one, and by vector code
+        nan = torch.full((count,), -1.0).sqrt().to(narrow)
+        made = [nan] if "float8" in kind else [nan, nan + nan, nan * 0, nan[:, None] @ nan[None], nan.exp(), nan.softmax(0)]
+        assert [by_chance.strange_bits(v.to(wide)) for v in made] == [""] * len(made)
+    assert by_chance.strange_bits(torch.tensor([0x7FABCDEF]).to(torch.int32).view(torch.float32).to(wide)) != ""

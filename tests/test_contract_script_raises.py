@@ -209,3 +209,21 @@ def test_a_closure_whose_exception_is_caught_leaves_nothing(tmp_path):
         print("caught")"""
     got = helpers.run(tmp_path, steps(call=call, loss=LOSS))
     assert got.code == 0 and got.out == "caught\n" and not list(tmp_path.glob("finitude-runs/*/step-*")), got.told()
+
+
+def test_what_it_raises_for_after_a_step_that_was_applied_is_of_that_step(tmp_path):
+    got = training(tmp_path, """
+        import os
+        for i in range(6):
+            x = batches[i]
+            logits = model(x)
+            if not bool(torch.isfinite(logits).all()):
+                raise ValueError("logits are not finite")
+            opt.zero_grad()
+            (logits / (0.0 if i == 2 else 1.0) - 1).pow(2).mean().backward()
+            opt.step()
+    """, "--on-alarm", "warn", "--experiments", "0", "--capsules", "0")
+    first, second = got.alarms
+    assert (first["step"], second["step"], second["weights"]) == (2, 3, "damaged"), got.told()
+    assert "itself raised ValueError" in second["text"] and "of an earlier step that was applied" in second["cause"]["text"], second["cause"]
+    assert second["cause"]["class"] == "corrupted-state" and second["births"][0]["phase"] == "state" and second["births"][0]["name"], second["births"]

@@ -141,11 +141,11 @@ def test_only_the_same_sink_of_the_same_optimizer_counts_as_alike():
     from finitude.second_run.shared import NOT_RUN, Told
 
     def alarm(step, name, births=()):
-        return {"step": step, "sink": {"kind": "gradient", "name": name}, "births": list(births), "cause": {"class": "unknown", "text": NOT_RUN}}
+        return {"step": step, "optimizer": "SGD", "sink": {"kind": "gradient", "name": name}, "births": list(births), "cause": {"class": "unknown", "text": NOT_RUN}}
 
     told = Told()
     told.point_back(0, alarm(3, "weight", ["log"]))
-    for ordinal, name, is_alike in ((0, "weight", True), (0, "bias", False), (1, "weight", False)):
+    for ordinal, name, is_alike in ((0, "weight", True), (0, "bias", False)):
         later = alarm(5, name)
         told.point_back(ordinal, later)
         assert (later["cause"]["text"] != NOT_RUN) == is_alike, later
@@ -287,3 +287,29 @@ LOOP
     loss.backward()
     opt.step()
 """
+
+
+FOLDS = """
+import torch
+
+def fold(n):
+    net = torch.nn.Linear(3, 1)
+    opt = (torch.optim.SGD if n < 2 else torch.optim.RMSprop)(net.parameters(), 1e-3)
+    def step(i):
+        x = torch.ones(4, 3)
+        loss = (net(x) / (0.0 if i == 2 else 1.0)).pow(2).mean()
+        opt.zero_grad(); loss.backward(); opt.step()
+    list(map(step, range(4)))     # nothing in it is run again in place
+
+torch.manual_seed(0)
+for n in range(3):
+    fold(n)
+"""
+
+
+def test_an_alarm_that_is_not_run_again_names_one_of_its_kind_at_another_optimizer(tmp_path):
+    got = run(tmp_path, FOLDS, "--on-alarm", "skip")
+    first, *others = got.alarms
+    assert first["births"] and [a["rerun"] for a in others] == ["not-run"] * 2, got.told()
+    assert [a["cause"]["text"] for a in others] == [
+        f"not run again, as few steps of a kind are; that a loss of {whose} was bad at its step 2 is explained" for whose in ("another SGD", "SGD")]

@@ -13,9 +13,12 @@ from . import findings
 
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor   # by torch.func
 MAX_MB, MAX_FRAMES = 64, 8   # that are looked at
-# Bits without the sign, of infinity, and of the NaN that arithmetic makes.
-FORMATS = {torch.float32: ("uint32", 0x7FFFFFFF, 0x7F800000, 0x7FC00000),
-           torch.float64: ("uint64", (1 << 63) - 1, 0x7FF0 << 48, 0x7FF8 << 48)}
+# Bits without the sign, of each NaN that arithmetic makes: its own, and those of bfloat16, float16 and the four float8 once they are
+# widened. torch's vector code fills what is narrower with ones.
+USUAL = (0x7FC00000, 0x7FFF0000, 0x7FFFFFFF, 0x7FF00000, 0x7FE00000, 0x7F800001)
+# The same for infinity.
+FORMATS = {torch.float32: ("uint32", 0x7FFFFFFF, 0x7F800000, USUAL),
+           torch.float64: ("uint64", (1 << 63) - 1, 0x7FF0 << 48, tuple(0x7FF8 << 48 | (bits & 0x7FFFFF) << 29 for bits in USUAL))}
 FIX = "initialise it (torch.zeros, nn.init, copy_) before the first read"
 
 
@@ -45,7 +48,7 @@ def _is_bad_data(value, left):
 
 def strange_bits(tensor):
     """The bits of a NaN that no arithmetic of a CPU makes and no program writes as such, in hexadecimal; "" where there is none."""
-    integer, unsigned, infinity, usual = FORMATS.get(tensor.dtype, ("", 0, 0, 0))
+    integer, unsigned, infinity, usual = FORMATS.get(tensor.dtype, ("", 0, 0, ()))
     if not integer or torch.cuda.is_initialized():
         return ""   # a GPU makes others
     try:
@@ -53,7 +56,10 @@ def strange_bits(tensor):
     except (RuntimeError, TypeError, ValueError):
         return ""
     size = bits & unsigned
-    strange = bits[(size > infinity) & (size != usual)]
+    is_strange = size > infinity
+    for known in usual:
+        is_strange &= size != known
+    strange = bits[is_strange]
     return f"{int(strange[0]):0{bits.itemsize * 2}x}" if strange.size else ""
 
 

@@ -7,7 +7,7 @@ from ..errors import NonFiniteError
 from ..findings import findings
 from ..findings.report import INNER
 from ..program import ranks, sinks as sinks_of
-from ..second_run import dropped, recall, restart, rewind, tape, together
+from ..second_run import damage, dropped, recall, restart, rewind, tape, together
 from . import byhand
 
 
@@ -38,6 +38,8 @@ def program_raised(session, error):
     if not explained and again and not rewind.try_trace(session, optimizer, alarm, sinks) and \
             not tape.explain(session, optimizer, alarm, sinks, lost=True):
         restart.run(session, alarm, findings.fingerprint(optimizer))
+    if optimizer is not None:
+        damage.applied_before(session, optimizer, alarm)
     if session.recorded and capsule.wanted(session):
         alarm["capsule"] = capsule.write(session, alarm)
     _native.consume_losses(optimizer)

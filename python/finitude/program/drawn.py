@@ -89,7 +89,7 @@ class Drawn:
                 self.once.append(name)
         elif kind.__name__ != "callable_iterator" and not _leads_to_loader(it):
             self.once.append(name)
-        return inner
+        return [*inner, *gc.get_referents(it)] if type(it) in (zip, map) else inner
 
     def _generator(self, it, name):
         frame = it.gi_frame
@@ -193,7 +193,9 @@ def _drawn_by(it):
         frame = it.gi_frame
         found = gc.get_referents(it) if frame is None else [*gc.get_referents(it), *gc.get_referents(frame)]
         return [i for i in found if _iterates(i)]
-    return [i for i in gc.get_referents(it) if not isinstance(i, (type, types.ModuleType))]
+    # These two keep their iterators in a tuple, beside one of what they gave last.
+    found = it.__reduce__()[1] if type(it) in (zip, map) else gc.get_referents(it)
+    return [i for i in found if not isinstance(i, (type, types.ModuleType))]
 
 
 def _leads_to_loader(it):

@@ -107,7 +107,7 @@ def run(start, command, environment, directory, alarm, resumed="", ours=(), stay
     took_first = time.monotonic() - start.monotonic
     limit = max(120.0, 6 * took_first)
     scratch = scratch_outside(*kept_apart.directories_of(start.cwd, command[1:]))
-    process, apart = None, None
+    process, apart, stdin = None, None, start.input_again()
     teller = _Teller(alarm["step"], took_first, os.path.join(directory, "steps.ring"), resumed)
     try:
         try:
@@ -124,7 +124,7 @@ def run(start, command, environment, directory, alarm, resumed="", ours=(), stay
         try:
             if apart is not None:
                 environment = {**environment, kept_apart.ENVIRONMENT: scratch}
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                        env=environment, cwd=start.cwd, start_new_session=True, preexec_fn=before_exec)
         except (OSError, subprocess.SubprocessError) as e:
             return None, f"the second process could not be started: {getattr(e, 'strerror', None) or e}", ""
@@ -146,6 +146,8 @@ def run(start, command, environment, directory, alarm, resumed="", ours=(), stay
         return None, INTERRUPTED, ""
     finally:
         teller.end()
+        if stdin != subprocess.DEVNULL:
+            os.close(stdin)
         if process is not None:
             _kill(process)
         if apart is not None:

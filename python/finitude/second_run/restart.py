@@ -97,7 +97,8 @@ def _ask(session, alarm, order, more, recorded):
             with open(result, encoding="utf-8") as f:
                 return json.load(f), "", files, folder
         except (OSError, ValueError):
-            return None, why or f"the second process ended (exit code {code}) before step {order['step']}", files, folder
+            why = why or f"the second process ended (exit code {code}) before step {order['step']}"
+            return None, why + (f": {started.ONCE}" if start.input_is_lost() else ""), files, folder
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -31,6 +31,7 @@ class Told:
         self.known = known.Known()
         self._bad = []         # what was bad when the last alarm came up
         self._explained = {}   # (optimizer, sink) -> the last step that failed there and has a birth
+        self._alike = {}       # kind of sink -> the last alarm at one that has a birth, of whichever optimizer
 
     def note_bad(self, sinks):
         """Before anything is run again, which may bind other tensors to the same names."""
@@ -54,12 +55,19 @@ class Told:
         at = (ordinal, sink["kind"], sink["name"])
         if alarm["births"]:
             self._explained[at] = alarm["step"]
+            self._alike[sink["kind"]] = ordinal, alarm["optimizer"], alarm["step"]
         elif alarm["cause"]["text"] == NOT_RUN and at in self._explained:
             where = "loss" if sink["kind"] == "loss" else f"{sink['kind']} {sink['name']}"
             alarm["cause"] = {**alarm["cause"], "text": f"not run again; step {self._explained[at]} failed at the same {where} and is explained"}
         elif alarm["cause"]["text"] == NOT_RUN and alarm is self._beside[0] and (first := self._beside[1]) and first["births"]:
             text = f"not run again; the same backward left bad gradients of {first['optimizer']}, whose alarm at step {first['step']} " \
                 f"({first['sink']['name']}) is explained"
+            alarm["cause"] = {**alarm["cause"], "text": text}
+        elif alarm["cause"]["text"] == NOT_RUN and alarm.get("rerun", "not-run") == "not-run" and \
+                self._alike.get(sink["kind"], (ordinal,))[0] != ordinal:
+            _, name, step = self._alike[sink["kind"]]
+            text = f"not run again, as few steps of a kind are; that a {sink['kind']} of {'another ' * (name == alarm['optimizer'])}{name} was " \
+                f"bad at its step {step} is explained"
             alarm["cause"] = {**alarm["cause"], "text": text}
         if alarm["cause"]["text"] == NOT_RUN and alarm.get("rerun", "not-run") != "not-run":
             text = "the step came out finite when it was run again" if alarm["rerun"] == "transient" else \

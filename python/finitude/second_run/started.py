@@ -2,8 +2,12 @@
 
 import os
 import random
+import stat
+import subprocess
 import sys
 import time
+
+ONCE = "its standard input, which can be read once only, is empty there"
 
 
 class Start:
@@ -12,6 +16,7 @@ class Start:
     def __init__(self, command):
         self.command = command        # None: nothing that is started would do the same
         self.plain = None             # the same program without us
+        self.stdin = _standard_input() if command is not None else None
         self.cwd = os.getcwd()
         self.monotonic = time.monotonic()
         self.hash_seed = os.environ.get("PYTHONHASHSEED")
@@ -21,6 +26,37 @@ class Start:
         if numpy is not None:
             kind, keys, position, has_gauss, cached = numpy.random.get_state()
             self.seeds["numpy"] = [kind, [int(k) for k in keys], position, has_gauss, cached]
+
+
+    def input_again(self):
+        """The standard input of a second process: that of this one, opened anew where it stood, or nothing to read."""
+        kind, file, here = self.stdin or (None, None, 0)
+        if kind != "file":
+            return subprocess.DEVNULL
+        try:
+            number = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return subprocess.DEVNULL
+        found = os.fstat(number)
+        if (found.st_dev, found.st_ino) != file:   # the program has put another one in its place
+            os.close(number)
+            return subprocess.DEVNULL
+        os.lseek(number, here, os.SEEK_SET)
+        return number
+
+    def input_is_lost(self):
+        return self.stdin is not None and self.stdin[0] == "once"
+
+
+def _standard_input():
+    """("file", which, where it stands), ("once", None, 0) where what is read is gone, or None."""
+    try:
+        found = os.fstat(0)
+        if stat.S_ISREG(found.st_mode):
+            return "file", (found.st_dev, found.st_ino), os.lseek(0, 0, os.SEEK_CUR)
+        return ("once", None, 0) if stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode) or os.isatty(0) else None
+    except OSError:
+        return None
 
 
 def restore_seeds(seeds):
