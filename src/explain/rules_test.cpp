@@ -254,6 +254,23 @@ TEST(DomainEdge, PoleInForwardButNotAGradientThatOverflowed) {
   EXPECT_EQ(twin.explained().cause_class, "overflow");
 }
 
+TEST(DomainEdge, GammaAtANegativeWholeNumber) {
+  for (const double value : {kInf, kNaN}) {  // lgamma's and digamma's
+    B b;
+    b.born(b.op(std::isnan(value) ? "aten::digamma" : "aten::lgamma", {{"self", b.tensor({-2, 3})}}, {b.tensor({value, 1})}));
+    TableLab lab;
+    lab.answers = {{"clamp", {1, 1}}, {"float64", {value, 1}}};
+    b.lab = &lab;
+    const Finding f = b.explained();
+    EXPECT_EQ(f.cause_class, "domain-edge");
+    EXPECT_EQ(f.confidence, "proven");
+    EXPECT_NE(f.text.find("negative whole number"), std::string::npos) << f.text;
+  }
+  B large;
+  large.born(large.op("aten::lgamma", {{"self", large.tensor({1e38, -2.5})}}, {large.tensor({kInf, 1})}));
+  EXPECT_FALSE(large.speaks("domain-edge"));
+}
+
 TEST(ExpOverflow, ForwardAndHiddenByWhere) {
   B b;
   b.born(b.op("aten::exp", {{"self", b.tensor({120, 0})}}, {b.tensor({kInf, 1})}));

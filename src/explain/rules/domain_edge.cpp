@@ -1,4 +1,4 @@
-// A value or derivative at the edge of the domain: atanh(1), and in backward sqrt, norm, std or pow at 0,
+// A value or derivative at the edge of the domain: atanh(1), lgamma at 0 or -1, and in backward sqrt, norm, std or pow at 0,
 // acos at 1, atan2 at the origin, where the forward value is finite.
 #include <cmath>
 
@@ -13,13 +13,18 @@ namespace {
 struct Edge {
   double at;
   const char* fix;
+  bool is_known = true;  // false: one of several poles was met
 };
+
+// Its poles are at 0, -1, -2 and so on; of a large argument the value itself is out of range.
+bool is_gamma(const std::string& op) { return one_of(op, {"lgamma", "digamma", "polygamma", "mvlgamma"}); }
 
 std::optional<Edge> pole_of(const std::string& op, const Operand& x) {
   if (one_of(op, {"atanh", "arctanh", "erfinv", "special_erfinv"}) && (x.has(1) || x.has(-1)))
     return Edge{x.has(1) ? 1.0 : -1.0, "clamp the argument to (-1 + eps, 1 - eps)"};
-  if (one_of(op, {"lgamma", "digamma", "polygamma", "mvlgamma"}) && x.has(0))
-    return Edge{0, "clamp the argument above zero"};
+  const char* const above = "clamp the argument above zero";
+  if (is_gamma(op) && x.has(0)) return Edge{0, above};
+  if (is_gamma(op) && x.min() <= -1 && x.absmax() < 1e30 && !x.has_nan() && !x.has_inf()) return Edge{0, above, false};
   return std::nullopt;
 }
 
@@ -45,12 +50,13 @@ std::optional<Finding> value_at_edge(const Scene& s) {
   const std::string op = plain_name(s.first->name);
   const Operand x = operand(*s.first, "self", 0);
   const auto* bad = bad_output(*s.first);
-  if (!bad || !x || bad->health.inf() == 0) return std::nullopt;
+  if (!bad || !x || (bad->health.inf() == 0 && !is_gamma(op))) return std::nullopt;
   const auto edge = pole_of(op, x);
   if (!edge) return std::nullopt;
   Finding result =
       finding(s, "domain-edge", kScorePoint,
-              op + " at " + figure(edge->at) + ", the edge of its domain" + at_rows(s.birth) + hidden_by(s),
+              op + " at " + (edge->is_known ? figure(edge->at) + ", the edge of its domain" : "a negative whole number, where it has a pole") +
+                  at_rows(s.birth) + hidden_by(s),
               edge->fix);
   Probe probe(s, s.culprit);
   Variant inside;
