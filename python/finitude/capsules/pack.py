@@ -35,6 +35,15 @@ Makes the folder of a capsule again (default: the name of the file without {SUFF
 }
 
 
+_scratch = []  # folders of `unpacked`
+
+
+def clear():
+    """Before a process ends that cannot go on: removes what was unpacked for it."""
+    for folder in _scratch:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class Refused(Exception):
     """Why a folder or file is not taken; without its name."""
 
@@ -176,6 +185,7 @@ def unpacked(words):
     """(the words of a command line with folders in place of packed capsules, a function that puts the names of those files back
     into a text). The folders are there for as long. May raise Refused, with the name of the file."""
     with tempfile.TemporaryDirectory(prefix="finitude-") as scratch:
+        _scratch.append(scratch)
         taken, instead = [], {}
         for number, word in enumerate(words):
             if not word.startswith("-") and os.path.isfile(word) and is_packed(word):
