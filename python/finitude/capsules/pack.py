@@ -83,9 +83,11 @@ def pack(folder, out):
                 archive.write(path, name)
         os.chmod(partial, 0o666 & ~_umask())
         os.replace(partial, out)
-    except BaseException:
+    except BaseException as e:
         with contextlib.suppress(OSError):
             os.unlink(partial)
+        if isinstance(e, OSError) and e.filename is None:  # it was written to
+            e.filename = out
         raise
 
 
@@ -151,8 +153,10 @@ def unpack(file, folder, most=MOST_MB << 20, checked=lambda folder: None):
         checked(partial)
         os.chmod(partial, 0o777 & ~_umask())
         os.rename(partial, folder)
-    except BaseException:
+    except BaseException as e:
         shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(e, OSError) and e.filename is None:
+            e.filename = folder
         raise
 
 
