@@ -147,6 +147,95 @@ def test_programs_of_several_parts(tmp_path, script):
     assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()
 
 
+# Both parts read each other's weights. The bad step is the first or the second of its iteration, and in between the other one steps.
+RIVALS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(4)
+X = torch.rand(40, 4)
+X[22] = 0
+maker, judge = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 4)), nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+first = torch.optim.Adam(judge.parameters(), lr=0.01)
+second = torch.optim.RMSprop(maker.parameters(), lr=0.01)
+for (x,) in DataLoader(TensorDataset(X), batch_size=4):
+    made = maker(x + 0.1 * torch.randn(4, 4))
+    first.zero_grad()
+    (WEIGHT_1 * judge(x) - judge(made.detach())).mean().backward()
+    first.step()
+    second.zero_grad()
+    (WEIGHT_2 * judge(made)).mean().backward()
+    second.step()
+"""
+WEIGHT = "torch.log(x.sum(1, keepdim=True))"
+
+
+@pytest.mark.parametrize("which", [1, 2], ids=["first", "second"])
+def test_another_optimizer_that_steps_in_between_is_put_in_place_after_that(tmp_path, which):
+    captured = Captured(tmp_path, RIVALS.replace(f"WEIGHT_{which}", WEIGHT).replace(f"WEIGHT_{3 - which}", "1.0"))
+    assert captured.alarm["step"] == 5
+    fixed = captured.with_changes((WEIGHT, "torch.log(x.sum(1, keepdim=True).clamp(min=1e-3))"))
+    assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()
+    # After a jump the judge's own gradients are on the tape with what the first run's backward added to them: NaN.
+    assert which == 2 or "and so it is as step 5 of the program itself" in fixed.out, fixed.told()
+    same = captured.with_changes()
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.told()
+
+
+# What the program computes before its call of `step` is no part of a step that a closure made.
+CLOSURE = """
+import torch
+torch.manual_seed(6)
+X, Y = torch.rand(64, 20), torch.rand(64) + 1
+w = torch.nn.Parameter(torch.rand(20))
+optimizer = torch.optim.LBFGS([w], lr=0.3, max_iter=3)
+for i in range(6):
+    y = Y[8 * i:8 * i + 8].repeat(3)
+    y = y - 3 * (y == y.min()) * (i == 3)
+    def closure():
+        optimizer.zero_grad()
+        loss = ((X[8 * i:8 * i + 8] @ w).repeat(3) - torch.log(y)).pow(2).mean()
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+"""
+
+
+def test_what_a_program_computes_before_a_closure(tmp_path):
+    captured = Captured(tmp_path, CLOSURE)
+    assert captured.alarm["rerun_by"] == "closure" and captured.alarm["step"] == 3
+    same = captured.with_changes()
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.told()
+    fixed = captured.with_changes(("torch.log(y)", "torch.log(y.clamp(min=0.1))"))
+    assert fixed.code == 0 and fixed.out.startswith("fixed"), fixed.told()
+
+
+# The first step of a program, which is on the tape with all that made the model: its buffers are there as the step left them.
+SEEN_FIRST = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(7)
+X = torch.rand(32, 6)
+X[2] = 0
+model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for (x,) in DataLoader(TensorDataset(X), batch_size=4):
+    optimizer.zero_grad()
+    model(torch.log(x)).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_buffers_of_a_first_step_that_it_poisoned(tmp_path):
+    captured = Captured(tmp_path, SEEN_FIRST)
+    assert captured.alarm["step"] == 0
+    fixed = captured.with_changes(("torch.log(x)", "torch.log(x + 0.1)"))
+    assert fixed.code == 0 and fixed.out.startswith("fixed"), fixed.told()
+    same = captured.with_changes()
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.told()
+
+
 # Memory that nobody wrote is in the step: the whole of it is overwritten.
 ASKED_FOR = """
 import torch

@@ -35,6 +35,15 @@ Makes the folder of a capsule again (default: the name of the file without {SUFF
 }
 
 
+_scratch = []  # folders of `unpacked`
+
+
+def clear():
+    """Before a process ends that cannot go on: removes what was unpacked for it."""
+    for folder in _scratch:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class Refused(Exception):
     """Why a folder or file is not taken; without its name."""
 
@@ -74,9 +83,11 @@ def pack(folder, out):
                 archive.write(path, name)
         os.chmod(partial, 0o666 & ~_umask())
         os.replace(partial, out)
-    except BaseException:
+    except BaseException as e:
         with contextlib.suppress(OSError):
             os.unlink(partial)
+        if isinstance(e, OSError) and e.filename is None:  # it was written to
+            e.filename = out
         raise
 
 
@@ -142,8 +153,10 @@ def unpack(file, folder, most=MOST_MB << 20, checked=lambda folder: None):
         checked(partial)
         os.chmod(partial, 0o777 & ~_umask())
         os.rename(partial, folder)
-    except BaseException:
+    except BaseException as e:
         shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(e, OSError) and e.filename is None:
+            e.filename = folder
         raise
 
 
@@ -176,6 +189,7 @@ def unpacked(words):
     """(the words of a command line with folders in place of packed capsules, a function that puts the names of those files back
     into a text). The folders are there for as long. May raise Refused, with the name of the file."""
     with tempfile.TemporaryDirectory(prefix="finitude-") as scratch:
+        _scratch.append(scratch)
         taken, instead = [], {}
         for number, word in enumerate(words):
             if not word.startswith("-") and os.path.isfile(word) and is_packed(word):

@@ -55,6 +55,8 @@ class Injection:
             self.write("unreadable", "is no capsule: its start is not that of one")
         self.held = placing.Held(self.about["start"], data)
         self.start = self.about["start"]
+        alarm = self.about.get("alarm")
+        self.rerun_by = alarm.get("rerun_by") if isinstance(alarm, dict) else None
         self.mine = next(o for o in self.start["optimizers"] if o["failed"])
         self.loaders = Loaders(self.held) if order["way"] == "batch" else None
         self.session = None
@@ -62,6 +64,7 @@ class Injection:
         self.optimizer = None
         self.waits = False        # for the step that is under way to return
         self.given = 0
+        self.begins_later = False   # than its own optimizer's step returned: where that of another one did
         self.recording = False
 
     # -- what Session and run ask of a target --------------------------------------------------
@@ -237,12 +240,13 @@ class Injection:
         def put(*_):
             if not self.placed:  # the hook stays: torch iterates over them while it is called
                 self.waits = False
-                self._put(optimizer)
-                self._set_generators(self.start["generators"])
+                self._put(optimizer, others_step_first=True)
+                if not self.begins_later:
+                    self._set_generators(self.start["generators"])
 
         optimizer.register_step_post_hook(put)
 
-    def _put(self, optimizer):
+    def _put(self, optimizer, others_step_first=False):
         why, parameters, buffers = self._misfits(self.mine, optimizer)
         if why:
             self._refuse(why)
@@ -250,7 +254,7 @@ class Injection:
             self._put_one(self.mine, optimizer, parameters, buffers)
             for told in self.start["optimizers"]:
                 if told is not self.mine:
-                    self._put_other(told, optimizer)
+                    self._put_other(told, optimizer, others_step_first)
         except Misfit as e:
             self.write("refused", str(e))
         placing.rate(self.mine, optimizer)
@@ -258,7 +262,8 @@ class Injection:
         if scaler is not None:
             for found in discover.instances(torch.amp.GradScaler):
                 self._put_scale(found, scaler)
-        batches = f", {len(self.start['batches'])} batches" if self.loaders is not None else ""
+        count = len(self.start["batches"])
+        batches = f", {count} batch{'es' * (count != 1)}" if self.loaders is not None else ""
         self.put_what = f"{len(parameters)} parameters, {len(self.mine['buffers'])} buffers, optimizer state of " \
             f"{len(self.mine['state'])}, generators{batches}"
         self.optimizer, self.placed = optimizer, True
@@ -267,24 +272,55 @@ class Injection:
         if self.order["way"] != "batch":
             self.recording = True
             _native.tape_start(MAX_TAPE)
+            if self.rerun_by == "closure":  # what the program computes before its call of `step` is no part of the recorded one
+                optimizer.register_step_pre_hook(lambda *_: self._record_anew())
         _native.trace_clear()
         _native.trace_start()
 
+    def _record_anew(self):
+        if self.recording:
+            _native.tape_stop()
+            _native.tape_take()
+            _native.tape_start(MAX_TAPE)
+
     def _put_one(self, told, optimizer, parameters, buffers):
         placing.put_tensors(self.held, told["parameters"], parameters)
-        placing.put_tensors(self.held, told["buffers"], buffers)
+        placing.put_tensors(self.held, self._before(told["buffers"]), buffers)
         if told["class"] == type(optimizer).__name__:
             placing.put_state(self.held, told, optimizer, parameters)
         else:
-            self.notes.append(f"the state of {told['class']} has no place in {type(optimizer).__name__}, which begins without any")
+            note = f"the state of {told['class']} has no place in {type(optimizer).__name__}, which begins without any"
+            self.notes += [note] * (note not in self.notes)
 
-    def _put_other(self, told, optimizer):
+    def _before(self, buffers):
+        """Those that the capsule has as they were before the step. One of a program's first step whose making is on the tape too is there as
+        the step left it; what the program begins with is its own."""
+        named = {name for _, name, _ in self.inputs}
+        return buffers if self.about["step"] else {n: k for n, k in buffers.items() if k in named}
+
+    def _put_other(self, told, optimizer, steps_first):
+        """steps_first: before the step it steps once more, as far as it does so at all. What the capsule has of it is what that step leaves:
+        until then it is the program's own, and read by a graph that its backward still needs."""
         for other in sinks_of.watched_optimizers():
             why, parameters, buffers = self._misfits(told, other)
             if other is not optimizer and not why:
+                if steps_first and (told["state"] or _native.window(other)["step"] > 0):
+                    self.begins_later = self.begins_later or self.rerun_by in ("jump", "tape")
+                    other.register_step_post_hook(lambda *_: self._other_stepped(told, other, parameters, buffers))
+                    return
                 return self._put_one(told, other, parameters, buffers)
         self.notes.append(f"a second {told['class']} of the capsule fits no other optimizer here; its parameters are the program's own")
-        return None
+
+    def _other_stepped(self, told, other, parameters, buffers):
+        if self.waits:
+            return
+        try:
+            self._put_one(told, other, parameters, buffers)
+        except Misfit as e:
+            self.write("refused", str(e))
+        if self.begins_later:  # until then what it computes is the program's own, random numbers among it
+            self._record_anew()
+            self._set_generators(self.start["generators"])
 
     def _put_scale(self, scaler, told):
         """As the loss is scaled: what `update` does for the step before comes first."""

@@ -2,12 +2,13 @@
 
 import difflib
 import os
-import select
 import signal
 import sys
 
 from ..base import config, family
+from ..capsules import pack
 from ..start import targets
+from . import streams
 from .table import FLAGS, HELP, OPTIONS, WORDS
 
 EXIT_USAGE, EXIT_CANNOT = 2, 4
@@ -29,29 +30,21 @@ def main(argv=None):
     if argv[:1] == ["run"] and not {"-h", "--help"}.intersection(argv[1:2]):
         return _word(argv)  # standard output is the program's there
     try:
-        try:
+        with streams.guarded(), streams.interruptible(pack.clear):
             return _word(argv)
-        finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()
+    except streams.Unwritten as e:
+        with streams.guarded():
+            sys.stderr.write(f"finitude: cannot write to standard output: {e}\n")
+        return EXIT_CANNOT
+    except KeyboardInterrupt:
+        streams.end_of(signal.SIGINT)
+        raise
     except BrokenPipeError:
-        if not _nobody_reads():
+        if not streams.nobody_reads():
             raise
         # Of SIGPIPE, which Python ignores, as any other tool: `finitude report CAPSULE | head` is no failure.
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGPIPE)
+        streams.end_of(signal.SIGPIPE)
         raise
-
-
-def _nobody_reads():
-    """Has the reader of our standard output or of our standard error closed it?"""
-    poll = select.poll()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            poll.register(stream.fileno(), 0)
-        except (OSError, ValueError, AttributeError):  # no file of the system
-            pass
-    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def _word(argv):
@@ -78,8 +71,6 @@ def _word(argv):
     if word == "run":
         return _run(rest)
     if word in ("pack", "unpack"):
-        from ..capsules import pack
-
         return pack.command(word, rest)
     if word == "selftest":
         from ..selftest import command

@@ -1,12 +1,13 @@
 """Words that read what a run left behind. Reports are hostile input: bounded, checked, never evaluated."""
 
+import contextlib
 import json
 import os
 import sys
 
 from ..base import plain_json
 
-EXIT_USAGE, EXIT_INPUT = 2, 3
+EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
 MAX_BYTES = 1 << 30
 
 
@@ -114,6 +115,23 @@ def _tell_of_killed(directory, path):
     return 0
 
 
+def _write_whole(path, data):
+    """The file, whole or as it was; what is no ordinary file is written as it is."""
+    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
+        with open(path, "wb") as f:
+            f.write(data)
+        return
+    partial = f"{path}.partial-{os.getpid()}"
+    try:
+        with open(partial, "wb") as f:
+            f.write(data)
+        os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise
+
+
 def report(rest):
     paths, html, as_json = [], None, False
     i = 0
@@ -151,11 +169,10 @@ def report(rest):
 
     if html:
         try:
-            with open(html, "wb") as f:
-                f.write(_native.render_html(text))
+            _write_whole(html, _native.render_html(text))
         except OSError as e:
             sys.stderr.write(f"finitude: cannot write {html}: {e.strerror}\n")
-            return EXIT_INPUT
+            return EXIT_CANNOT
     if as_json:
         sys.stdout.write(text)
     elif not html:
