@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -30,6 +31,25 @@ Status read_file(const std::string& path, std::string* bytes, std::uint64_t most
   file.read(bytes->data(), static_cast<std::streamsize>(size_bytes));
   return static_cast<std::uint64_t>(file.gcount()) == size_bytes ? Status()
                                                                  : Status("cannot be read to its end");
+}
+
+Status write_whole(const std::string& path, const std::vector<std::string_view>& parts) {
+  std::error_code error;
+  const std::filesystem::file_status there = std::filesystem::symlink_status(path, error);
+  const bool beside = !std::filesystem::exists(there) || std::filesystem::is_regular_file(there);
+  const std::string to = beside ? path + ".partial" : path;
+  const auto failed = [](int number) {
+    return Status("cannot be written" + (number != 0 ? std::string(": ") + std::strerror(number) : std::string()));
+  };
+  errno = 0;
+  std::ofstream file(to, std::ios::binary | std::ios::trunc);
+  if (!file) return failed(errno);
+  for (const std::string_view part : parts) file.write(part.data(), static_cast<std::streamsize>(part.size()));
+  file.close();
+  if (file && (!beside || std::rename(to.c_str(), path.c_str()) == 0)) return {};
+  const int number = errno;
+  if (beside) std::remove(to.c_str());
+  return failed(number);
 }
 
 }  // namespace finitude::base

@@ -34,6 +34,28 @@ TEST(File, IsReadWhole) {
   EXPECT_EQ(bytes, std::string(70000, 'x'));
 }
 
+TEST(File, IsWrittenWholeOrStaysAsItWas) {
+  const Folder folder;
+  const std::string path = folder.at("a");
+  ASSERT_TRUE(write_whole(path, {"one ", "", "two"}).ok());
+  std::string bytes;
+  ASSERT_TRUE(read_file(path, &bytes).ok());
+  EXPECT_EQ(bytes, "one two");
+  ASSERT_EQ(mkdir(folder.at("a.partial").c_str(), 0700), 0);  // nothing can be written under that name
+  EXPECT_EQ(write_whole(path, {"other"}).why(), "cannot be written: Is a directory");
+  ASSERT_TRUE(read_file(path, &bytes).ok());
+  EXPECT_EQ(bytes, "one two");
+  EXPECT_EQ(write_whole(folder.at("none/a"), {"x"}).why(), "cannot be written: No such file or directory");
+}
+
+TEST(File, ADeviceIsWrittenAsItIs) {
+  const Folder folder;
+  EXPECT_TRUE(write_whole("/dev/null", {"x"}).ok());
+  ASSERT_EQ(symlink("/dev/full", folder.at("full").c_str()), 0);
+  EXPECT_EQ(write_whole(folder.at("full"), {"x"}).why(), "cannot be written: No space left on device");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.at("full")));
+}
+
 TEST(File, APipeIsNotWaitedFor) {
   const Folder folder;
   ASSERT_EQ(mkfifo(folder.at("pipe").c_str(), 0600), 0);

@@ -169,7 +169,9 @@ int main(int argc, char** argv) {
   const int code = run(program, std::vector<std::string>(argv + std::min(argc, 1), argv + argc), std::cout,
                        std::cerr, screen_of_stdout());
   std::cout.flush();
-  return code;
+  if (std::cout) return code;
+  std::cerr << program << ": cannot write to standard output\n";
+  return kCannotHere;
 }
 
 }  // namespace finitude::cli

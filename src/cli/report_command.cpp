@@ -1,36 +1,13 @@
 // `report FILE`: a report as text, as one HTML page, or as checked JSON.
-#include <cstdio>
-#include <fstream>
-
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "cli/commands.h"
 #include "show/json_file.h"
 #include "show/printable.h"
 #include "show/show.h"
 
 namespace finitude::cli {
-namespace {
-
-// Written under a temporary name first: a page is whole or not there.
-bool write_whole(const std::string& path, const std::string& bytes) {
-  const std::string partial = path + ".partial";
-  {
-    std::ofstream file(partial, std::ios::binary | std::ios::trunc);
-    file << bytes;
-    file.flush();
-    if (!file) {
-      std::remove(partial.c_str());
-      return false;
-    }
-  }
-  if (std::rename(partial.c_str(), path.c_str()) == 0) return true;
-  std::remove(partial.c_str());
-  return false;
-}
-
-}  // namespace
-
 int report_command(const ReportWords& words, const Console& console) {
   nlohmann::json report;
   if (const std::string reason = show::read_report_json(words.file, show::kMaxFile, report); !reason.empty()) {
@@ -38,8 +15,9 @@ int report_command(const ReportWords& words, const Console& console) {
     return kUnreadable;
   }
   if (!words.html.empty()) {
-    if (!write_whole(words.html, show::html(report))) {
-      console.complain("cannot write " + words.html);
+    const std::string page = show::html(report);
+    if (const Status status = base::write_whole(words.html, {page}); !status.ok()) {
+      console.complain(words.html + " " + status.why());
       return kCannotHere;
     }
     console.err << "page written to " << show::printable(words.html, console.screen.unicode) << '\n';

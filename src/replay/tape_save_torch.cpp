@@ -2,11 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <set>
+#include <string_view>
 
+#include "base/file.h"
 #include "capture/safetensors.h"
 
 namespace finitude::replay {
@@ -61,15 +60,10 @@ Status save_tensors(const std::string& path, const std::vector<NamedTensor>& ten
     named.push_back({name, word, {sizes.begin(), sizes.end()},
                      {static_cast<const char*>(plain.back().const_data_ptr()), plain.back().nbytes()}});
   }
-  errno = 0;
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
   const std::string header = capture::safetensors_header(named);
-  file.write(header.data(), static_cast<std::streamsize>(header.size()));
-  for (const capture::NamedTensor& t : named)
-    file.write(t.bytes.data(), static_cast<std::streamsize>(t.bytes.size()));
-  file.close();
-  if (file) return {};
-  return Status("cannot be written" + (errno != 0 ? std::string(": ") + std::strerror(errno) : std::string()));
+  std::vector<std::string_view> parts{header};
+  for (const capture::NamedTensor& t : named) parts.push_back(t.bytes);
+  return base::write_whole(path, parts);
 }
 
 }  // namespace finitude::replay

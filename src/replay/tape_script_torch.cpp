@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "replay/tape_backward_torch.h"
+#include "base/file.h"
 #include "replay/call_copies_torch.h"
 #include "replay/tape_birth_torch.h"
 #include "replay/tape_calls.h"
@@ -422,10 +422,7 @@ Status write_script(const std::string& path, const capture::Tape& tape, const js
   if (!script.saved.empty()) {
     if (const Status status = save_tensors(tensor_file.string(), script.saved); !status.ok()) return status;
   }
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out.write(text.data(), static_cast<std::streamsize>(text.size()));
-  out.close();
-  return out ? Status() : Status("cannot be written");
+  return base::write_whole(path, {text});
 }
 
 }  // namespace finitude::replay

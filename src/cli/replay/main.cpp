@@ -9,13 +9,19 @@
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const std::string usage = finitude::cli::replay_usage("finitude-replay");
+  // What nobody got was not told: a script that has kept half of it must not take it for all.
+  const auto written = [](int code) {
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    std::fputs("finitude-replay: cannot write to standard output\n", stderr);
+    return 4;
+  };
   if (words == std::vector<std::string>{"--help"}) {
     std::fputs(usage.c_str(), stdout);
-    return 0;
+    return written(0);
   }
   if (words == std::vector<std::string>{"--version"}) {
     std::printf("finitude-replay %s\n", FINITUDE_VERSION);
-    return 0;
+    return written(0);
   }
   finitude::cli::ReplayOptions options;
   std::string why = finitude::cli::parse_replay(words, &options);
@@ -30,5 +36,5 @@ int main(int argc, char** argv) {
       std::fprintf(file, "%s%.*s", before, static_cast<int>(text.size()), text.data());
     };
   };
-  return finitude::cli::run_replay(options, to(stdout, ""), to(stderr, "finitude-replay: "));
+  return written(finitude::cli::run_replay(options, to(stdout, ""), to(stderr, "finitude-replay: ")));
 }
