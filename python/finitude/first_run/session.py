@@ -279,7 +279,7 @@ class Session:
                 pass
             elif where == "window" and not vote and tape.explain(self, optimizer, alarm, sinks):
                 pass
-            elif where == "window" and recall.explain(self, optimizer, alarm):
+            elif where == "window" and recall.explain(self, optimizer, alarm, vote=vote):
                 pass
             elif where == "search" and undone and loss is not None and recall.explain(self, optimizer, alarm, loss):
                 pass

@@ -26,27 +26,39 @@ def leave_at(session, optimizer):
         raise Reached()
 
 
-def explain(session, optimizer, alarm, returned=None, error=None):
+def explain(session, optimizer, alarm, returned=None, error=None, vote=None):
     """Calls the window's units again, traced. True: they did the same, and the alarm now tells why.
 
-    returned: a value to compare instead of losses and gradients: of an optimizer that searches along a line, the loss of
+    vote: of several ranks, which call theirs together or not at all. returned: a value to compare instead of losses and gradients: of an optimizer that searches along a line, the loss of
     its first evaluation; where the last unit raised `error`, as it is to do again, the bad value in its frames.
     """
     units = session.units
-    if ranks.several():  # what it exchanged with the others it cannot do alone
-        return False
+    if vote is not None and not units.of_framework() or vote is None and ranks.several():
+        return False      # what it exchanged with the others it cannot do alone
     if not units.log or (returned is None or error is not None) and units.window != _native.windows_closed():
         if units.log and units.running is not None:
             findings.passed_over(alarm, "closure: an optimizer has stepped in it before")
+        if vote is not None:
+            vote.cast("nothing is known that could be called again")
         return False
     why, lost, twice = units.why_not(), [], []
+    if vote is not None:
+        if refused := vote.cast(f"closure: {why}" if why else "", f"closure {len(units.log)}"):
+            findings.passed_over(alarm, refused)
+            return False
+        session.vote = vote
+        vote.watch(session)
     if why is None:
-        run = _SecondRun(session, optimizer, alarm, returned, error)
+        run = _SecondRun(session, optimizer, alarm, returned, error, vote)
         try:
             why = run.go()
+            if vote is not None and (parted := vote.come_back(why or "")):
+                why = parted
             if why is None:
                 run.conclude()
         finally:
+            if vote is not None:
+                vote.leave("the second run failed")    # where it has not come back
             lost, twice = run.put_back()
     if why is not None:
         findings.passed_over(alarm, f"closure: {why}" + written_twice(twice))
@@ -85,9 +97,9 @@ def explained(session, error):
 class _SecondRun:
     """Sets aside what a second call of the units changes, makes it, and puts everything back."""
 
-    def __init__(self, session, optimizer, alarm, returned, error):
+    def __init__(self, session, optimizer, alarm, returned, error, vote):
         self.session, self.optimizer, self.alarm, self.returned, self.error = session, optimizer, alarm, returned, error
-        self.units = session.units
+        self.units, self.vote = session.units, vote
         self.units.recorded_at = None
         self.log = session.units.log[-1:] if returned is not None and error is None else list(session.units.log)
         self.expected = self._bits(self.log[0].serial, returned)
@@ -95,7 +107,9 @@ class _SecondRun:
         watched = sinks_of.watched_optimizers()
         params = {id(p): p for o in watched for p in discover.parameters(o)}
         params.update((id(p), p) for module in discover.roots(optimizer) for p in module.parameters())
-        self.params = [(p, p.grad, p.requires_grad) for p in params.values()]
+        # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
+        kept = (lambda g: g.clone() if g is not None else None) if vote is not None else (lambda g: g)
+        self.params = [(p, kept(p.grad), p.requires_grad) for p in params.values()]
         self.scaler = session.scaler
         self.stages = {k: dict(v) for k, v in self.scaler._per_optimizer_states.items()} if self.scaler is not None else {}
         self.ledger = Ledger(sys._getframe(), params.values(), watched)
@@ -173,7 +187,7 @@ class _SecondRun:
         sinks = sinks_of.of_optimizer(self.optimizer) if self.returned is None else [("loss", "loss", self.result.detach())]
         failed_again = bool(sinks) or any(l["bad"] for l in _native.window(self.optimizer)["losses"])
         names = {u.name() for u in self.log}
-        times = f", {len(self.log)} times" if len(self.log) > 1 else ""
+        times = (f", {len(self.log)} times" if len(self.log) > 1 else "") + (", on all ranks together" if self.vote is not None else "")
         text = f"{', '.join(sorted(names))} called again in place{times}" + (", eagerly instead of compiled" if self.eager else "")
         alarm["rerun_by"], alarm["rerun_verified"] = "closure", self.same
         if not self.same and not failed_again:

@@ -9,7 +9,7 @@ from ..findings import by_chance, findings
 from ..program import discover, known, ranks, sinks as sinks_of
 
 NOT_RUN = "the step was not run again"   # the cause of an alarm of which nothing more is known
-NO_MORE = "enough bad steps of this run were run again before"
+NO_MORE = "no second run was tried any more"
 KEPT = 16      # alarms that a later one may be part of
 
 
