@@ -100,6 +100,15 @@ def test_options_of_watch_are_checked(tmp_path):
     assert "skip" in got.out, got.told()
 
 
+def test_options_of_a_watch_that_is_on_already_are_named(tmp_path):
+    """%load_ext finitude has begun one, say."""
+    write_script(tmp_path, "import finitude\nfinitude.watch(runs='here')\nfinitude.watch(runs='here', on_alarm='skip', max_skips=10)")
+    done = plain(tmp_path, "train.py")
+    assert done.code == 0 and "already watching, and not with on_alarm='skip':" in done.err, done.told()
+    again = finitude(tmp_path, "run", "train.py")
+    assert "already watching" not in again.err, again.told()
+
+
 def test_watch_under_finitude_run_returns_the_recorder_of_the_run(tmp_path):
     got = run(tmp_path, TRAINING + STEPS + """
 import finitude

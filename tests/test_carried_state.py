@@ -111,3 +111,40 @@ def test_where_no_count_explains_it_the_program_goes_on_as_it_was(tmp_path):
     own = text.replace("    trainer.step(x)", "    trainer.opt.step = (lambda: None) if i == 5 else type(trainer.opt).step.__get__(trainer.opt)\n    trainer.step(x)")
     helpers.write_script(tmp_path, own, "own.py")
     assert (got.code, got.out) == (0, helpers.plain(tmp_path, "own.py").out), got.told()
+
+
+# What a step adds to in place is by its first run already what the second begins with.
+WRITTEN = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+carried = torch.ones(3)
+for i in range(8):
+    x = torch.rand(4, 3)
+    if i == 5: x[2] = -1
+{step}
+    opt.zero_grad()
+    loss.backward()
+    {after}
+    opt.step()
+print(carried.isnan().any().item(), net.weight.tolist())
+"""
+LOSS = "(net(x)[:, 0] - x.sum(1).log()).pow(2).mean()"
+HAD_A_PART = {  # the step, what is done after it, the way of the second run
+    "a sum of losses": (f"    loss = {LOSS}", "carried[0] += loss.detach(); print(carried[0].item() / (i + 1))", "rewind"),
+    "an average that the loss reads": ("    carried.mul_(0.9).add_(x.log().mean(0), alpha=0.1)\n    loss = (net(x - carried)).pow(2).mean()", "", "restart"),
+    "a comparison with it": (f"    loss = {LOSS} * torch.where(carried[0] > 0, 1.0, 2.0)", "carried[0] += loss.detach()", "restart"),
+    "a number read of it": (f"    weight = 1.0 if carried[0].item() > 0 else 2.0\n    loss = {LOSS} * weight", "carried[0] += loss.detach()", "restart"),
+}
+
+
+@pytest.mark.parametrize("what", HAD_A_PART)
+def test_memory_that_the_first_run_had_ruined(tmp_path, what):
+    """Only where it had no part in what the second run came to does that run tell."""
+    step, after, way = HAD_A_PART[what]
+    got = helpers.run(tmp_path, WRITTEN.format(step=step, after=after), "--on-alarm", "skip")
+    alarm = got.report["alarms"][0]
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"], alarm["births"][0]["op"]) == (5, way, True, "aten::log"), got.told()
+    assert ("the step writes carried in place" in alarm["rerun_text"]) == (way == "restart"), alarm["rerun_text"]
+    assert alarm["births"][0]["inputs"][0]["nan"] == 0

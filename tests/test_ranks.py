@@ -246,6 +246,18 @@ def test_where_one_rank_cannot_go_back_none_does(tmp_path):
         [a["rerun_text"] for a in got.alarms]
 
 
+def test_each_bad_step_is_explained_though_a_sum_of_losses_took_in_the_first(tmp_path):
+    """The sum is as the first run left it when the second begins, and has no part in what that comes to."""
+    text = ranks(FINE + "\nif rank == 1 and step in (3, 5): loss = loss * NAN").replace(
+        "    loss.backward()\n", "    loss.backward()\n    total += loss.detach()\n").replace("for step", "total = torch.zeros(())\nfor step")
+    got = torchrun(tmp_path, text, "--on-alarm", "skip")
+    assert got.code == 0 and [a["step"] for a in got.alarms] == [3, 3, 5, 5], got.told()
+    for step in (3, 5):
+        own, other = sorted((a for a in got.alarms if a["step"] == step), key=lambda a: a["rank"] != 1)
+        assert_explained_in_place(own, other)
+    assert sorted(line.split()[2:4] for line in got.out.splitlines() if line.startswith("rank")) == [["True", "True"]] * 2
+
+
 @pytest.mark.parametrize("level", ["trace", pytest.param("tape", marks=pytest.mark.thorough)])
 def test_what_was_recorded_as_the_step_happened_explains_it_on_each_rank(tmp_path, level):
     got = torchrun(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--level", level)

@@ -150,3 +150,20 @@ def test_a_second_call_that_goes_another_way_is_told(tmp_path):
     got = run(tmp_path, text)
     alarm = got.the_alarm()
     assert alarm["rerun_by"] != "closure" and "closure: loss or gradients came out with other bits" in alarm["rerun_text"]
+
+
+@pytest.mark.parametrize("draws", [False, True])
+def test_a_first_step_that_a_generator_of_the_programs_own_stands_by(tmp_path, draws):
+    """It is known once an optimizer has stepped: where the first step's second call draws from it, it began elsewhere."""
+    loop = """
+own = torch.Generator()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+for i in torch.randperm(8, generator=own).tolist():
+    finitude.step(lambda: training_step(batches[i] DRAWN))
+    optimizer.step()
+"""
+    text = HEAD.replace("batches[BAD][5] = 0", "for batch in batches: batch[5] = 0") + loop.replace(
+        "DRAWN", "* (1 + 0 * torch.rand(1, generator=own))" if draws else "")
+    alarm = run(tmp_path, text, "--on-alarm", "skip", "--max-skips", "20").alarms[0]
+    assert (alarm["step"], alarm["rerun_by"]) == (0, "restart" if draws else "closure"), alarm["rerun_text"]
+    assert ("other random numbers were drawn" in alarm["rerun_text"]) == draws

@@ -1,5 +1,7 @@
 """The Python API: watch, step, save, allow."""
 
+import sys
+
 import torch  # noqa: F401  the engine's libraries must be loaded first
 
 from . import _native
@@ -55,11 +57,13 @@ def watch(model=None, optimizer=None, **options):
 
     model: a Module (used for names and buffers; may be None). optimizer: one, a list, or None.
     options: on_alarm, level, report, runs, undo_mb, max_skips, as on the command line.
-    Under `finitude run` the run's own recorder is returned and options are ignored.
+    Under `finitude run` the run's own recorder is returned and options are ignored. Where another watch is on already
+    (`%load_ext finitude` begins one), that one is returned; options that it has otherwise are named on stderr.
     """
     child.begin()  # in a process that a watched program started
     if _cold.session is not None:
         session, owner = _cold.session, False
+        _name_unused(session, options)
     else:
         session, owner = Session(config.load(options)), True
         _cold.session = session
@@ -74,6 +78,15 @@ def watch(model=None, optimizer=None, **options):
     for one in optimizers:
         session.on_created(one)
     return Watch(session, owner)
+
+
+def _name_unused(session, options):
+    """Of a watch that is on since before; under `finitude run` the command line is meant to win."""
+    if session.start is not None or not options:
+        return
+    wanted = config.load(options)
+    if unused := [f"{key}={value!r}" for key, value in options.items() if getattr(session.config, key) != getattr(wanted, key)]:
+        sys.stderr.write(f"finitude: already watching, and not with {', '.join(unused)}: close that watch first (%unload_ext finitude)\n")
 
 
 def step(closure):

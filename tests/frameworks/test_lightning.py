@@ -1,7 +1,9 @@
 """Lightning's Trainer where it is hard to run a step again. What every configuration does is in test_table.py."""
 
+import re
+
 import pytest
-from framework_runs import PROGRAMS, assert_explained, needs, run
+from framework_runs import PROGRAMS, assert_explained, line_of, needs, run
 
 pytestmark = needs("lightning")
 PROGRAM = "lightning_fit.py"
@@ -67,3 +69,29 @@ def test_the_other_package_of_lightning(tmp_path):
     text = text.replace("from lightning.pytorch", "from pytorch_lightning")
     got = run(tmp_path, PROGRAM, "accumulating", str(BAD), options=[], text=text)
     assert_explained(got, PROGRAM, BAD // 3, BIRTH, "division-by-zero")
+
+
+RANKS = "lightning_ranks.py"
+
+
+@pytest.mark.parametrize("policy", ["skip", "stop"])
+def test_ranks_call_their_units_again_together(tmp_path, policy):
+    got = run(tmp_path, RANKS, "26", options=["--on-alarm", policy])
+    bad = [tuple(map(int, words)) for words in re.findall(r"bad rank (\d) step (\d+) row (\d)", got.out)]
+    assert got.code == (policy == "stop") and len(bad) == (2 if policy == "skip" else 1), got.told()
+    assert len(got.alarms) == 2 * len(bad)
+    for rank, step, row in bad:
+        own, other = sorted((a for a in got.alarms if a["step"] == step), key=lambda a: a["rank"] != rank)
+        for alarm in (own, other):
+            assert (alarm["rerun_by"], alarm["rerun_verified"], alarm["weights"]) == ("closure", True, "clean"), alarm["rerun_text"]
+            assert "on all ranks together" in alarm["rerun_text"]
+        assert [b["line"] for b in own["births"]] == [line_of(RANKS, "self.net(x / x.norm(dim=1, keepdim=True))")] and own["births"][0]["rows"] == [row]
+        assert other["cause"]["class"] == "other-rank" and f"came from rank {rank}" in other["cause"]["text"]
+    weights = re.findall(r"rank \d weights (.*)", got.out)
+    assert len(set(weights)) == (1 if policy == "skip" else 0), got.out
+
+
+def test_ranks_that_are_well_train_as_without_us(tmp_path):
+    watched, plain = run(tmp_path / "watched", RANKS, "-1", options=[]), run(tmp_path / "plain", RANKS, "-1")
+    watched.assert_silent()
+    assert sorted(watched.out.splitlines()) == sorted(plain.out.splitlines()) and "weights" in plain.out

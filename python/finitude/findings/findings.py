@@ -9,7 +9,7 @@ from .. import _native
 from ..base import sources
 from ..base.plain_json import number, safe
 from ..program import cells, discover, intake, ranks, updates
-from . import growth, hyper, mend, samples
+from . import carried, growth, hyper, mend, samples
 
 
 def fingerprint(optimizer):
@@ -111,19 +111,25 @@ def _name_values(session, optimizer):
 MAX_OPS = 100_000
 
 
-def analyse(session, optimizer, sinks, want_ops=0, swallowed=False):
-    """The findings of the trace that was just taken. swallowed: overflows that reached no sink count as births."""
+def analyse(session, optimizer, sinks, want_ops=0, swallowed=False, began_with=()):
+    """The findings of the trace that was just taken. swallowed: overflows that reached no sink count as births. began_with: (name,
+    tensor) of memory that a second run found as the first had left it; under "carried" then, what of it may have had a part."""
     _native.trace_stop()
     for kind, name, tensor in sinks or ():
         if tensor is not None and not _native.is_finite(tensor):
             _native.trace_sink(kind, name, tensor)
     _name_values(session, optimizer)
+    if began_with:
+        carried.name(began_with)
+        want_ops = max(want_ops, MAX_OPS)
     if (own := sys.modules.get(f"{__package__.partition('.')[0]}.rules")) is not None:
         _native.set_rules(own.entered())
     # Where the optimizer itself did the damage, its state is that of no update.
     last = None if optimizer is None or swallowed else lambda: updates.last(optimizer)
     found = json.loads(_native.analyse(_facts(session, optimizer), want_ops, swallowed, float(session.config.experiments), last, ranks.several()))
     _native.trace_clear()
+    if began_with:
+        found["carried"] = carried.part(found, MAX_OPS)
     if "births" not in found:  # of a tape that does not play
         return found
     intake.name_reader_on_the_way(found)

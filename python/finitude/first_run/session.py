@@ -274,12 +274,12 @@ class Session:
         traced = self.config.level == "trace" and where in ("window", "skipped", "written", "search")
         vote = together.vote_on(self, optimizer, alarm) if rerun_wanted and where == "window" and self.config.level == "gate" else None
         kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
-        if rerun_wanted and shared.runs_again(self, alarm, kind, where, traced):
+        if rerun_wanted and shared.runs_again(self, alarm, kind, where, traced, vote):
             if traced and rewind.try_trace(self, optimizer, alarm, sinks):
                 pass
             elif where == "window" and not vote and tape.explain(self, optimizer, alarm, sinks):
                 pass
-            elif where == "window" and recall.explain(self, optimizer, alarm):
+            elif where == "window" and recall.explain(self, optimizer, alarm, vote=vote):
                 pass
             elif where == "search" and undone and loss is not None and recall.explain(self, optimizer, alarm, loss):
                 pass

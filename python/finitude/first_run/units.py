@@ -29,15 +29,15 @@ FRAMEWORKS = (
 
 class _Unit:
     __slots__ = ("function", "args", "kwargs", "copies", "versions", "generators", "after", "modes", "serial", "fetched", "ended",
-                 "framework")
+                 "framework", "known")
 
-    def __init__(self, function, args, kwargs, framework):
+    def __init__(self, function, args, kwargs, framework, known):
         self.function, self.args, self.kwargs, self.framework = function, args, kwargs, framework
         self.copies, self.versions, self.after, self.ended = [], [], None, False
         self.remember((*args, *kwargs.values()))
         self.modes = _modes()
         self.serial, self.fetched = _native.loss_serial(), _native.batches_fetched()
-        self.generators = _native.take_generators()
+        self.generators, self.known = _native.take_generators(), known   # known: those of the program's own among them
 
     def remember(self, values):
         for value in values:
@@ -161,7 +161,7 @@ class Units:
         if len(self.log) == MAX_UNITS:
             self.lost = True
             self.log.clear()
-        unit = _Unit(function, args, kwargs, framework)
+        unit = _Unit(function, args, kwargs, framework, self.session.generators)
         self.log.append(unit)
         return unit
 

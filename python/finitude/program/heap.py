@@ -210,9 +210,9 @@ class Ledger:
         self._versions.append(tensor._version)
 
     def ruined(self):
-        """Names of tensors that the step writes in place, and that its first run had left non-finite: the second began
+        """(name, tensor) of those that the step writes in place, and that its first run had left non-finite: the second began
         with other values than the first."""
-        return [name for (name, tensor, _, copy), version in zip(self._tensors, self._versions)
+        return [(name, tensor) for (name, tensor, _, copy), version in zip(self._tensors, self._versions)
                 if tensor._version != version and copy is not None and not _native.is_finite(copy)]
 
     def mend(self):

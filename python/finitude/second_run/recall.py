@@ -26,27 +26,39 @@ def leave_at(session, optimizer):
         raise Reached()
 
 
-def explain(session, optimizer, alarm, returned=None, error=None):
+def explain(session, optimizer, alarm, returned=None, error=None, vote=None):
     """Calls the window's units again, traced. True: they did the same, and the alarm now tells why.
 
-    returned: a value to compare instead of losses and gradients: of an optimizer that searches along a line, the loss of
+    vote: of several ranks, which call theirs together or not at all. returned: a value to compare instead of losses and gradients: of an optimizer that searches along a line, the loss of
     its first evaluation; where the last unit raised `error`, as it is to do again, the bad value in its frames.
     """
     units = session.units
-    if ranks.several():  # what it exchanged with the others it cannot do alone
-        return False
+    if vote is not None and not units.of_framework() or vote is None and ranks.several():
+        return False      # what it exchanged with the others it cannot do alone
     if not units.log or (returned is None or error is not None) and units.window != _native.windows_closed():
         if units.log and units.running is not None:
             findings.passed_over(alarm, "closure: an optimizer has stepped in it before")
+        if vote is not None:
+            vote.cast("nothing is known that could be called again")
         return False
     why, lost, twice = units.why_not(), [], []
+    if vote is not None:
+        if refused := vote.cast(f"closure: {why}" if why else "", f"closure {len(units.log)}"):
+            findings.passed_over(alarm, refused)
+            return False
+        session.vote = vote
+        vote.watch(session)
     if why is None:
-        run = _SecondRun(session, optimizer, alarm, returned, error)
+        run = _SecondRun(session, optimizer, alarm, returned, error, vote)
         try:
             why = run.go()
+            if vote is not None and (parted := vote.come_back(why or "")):
+                why = parted
             if why is None:
                 run.conclude()
         finally:
+            if vote is not None:
+                vote.leave("the second run failed")    # where it has not come back
             lost, twice = run.put_back()
     if why is not None:
         findings.passed_over(alarm, f"closure: {why}" + written_twice(twice))
@@ -85,17 +97,22 @@ def explained(session, error):
 class _SecondRun:
     """Sets aside what a second call of the units changes, makes it, and puts everything back."""
 
-    def __init__(self, session, optimizer, alarm, returned, error):
+    def __init__(self, session, optimizer, alarm, returned, error, vote):
         self.session, self.optimizer, self.alarm, self.returned, self.error = session, optimizer, alarm, returned, error
-        self.units = session.units
+        self.units, self.vote = session.units, vote
         self.units.recorded_at = None
         self.log = session.units.log[-1:] if returned is not None and error is None else list(session.units.log)
         self.expected = self._bits(self.log[0].serial, returned)
+        # In the first step those of the program's own are not known yet.
+        self.later_known = [] if self.log[0].known == session.generators else [g for g in session.generators if g not in self.log[0].known]
+        self.stood_at = [_native.checksum(g.get_state()) for g in self.later_known]
         self.generators = self.log[-1].after or _native.take_generators()
         watched = sinks_of.watched_optimizers()
         params = {id(p): p for o in watched for p in discover.parameters(o)}
         params.update((id(p), p) for module in discover.roots(optimizer) for p in module.parameters())
-        self.params = [(p, p.grad, p.requires_grad) for p in params.values()]
+        # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
+        kept = (lambda g: g.clone() if g is not None else None) if vote is not None else (lambda g: g)
+        self.params = [(p, kept(p.grad), p.requires_grad) for p in params.values()]
         self.scaler = session.scaler
         self.stages = {k: dict(v) for k, v in self.scaler._per_optimizer_states.items()} if self.scaler is not None else {}
         self.ledger = Ledger(sys._getframe(), params.values(), watched)
@@ -120,6 +137,8 @@ class _SecondRun:
         if units.first is not None and units.first[0] == units.window:
             for buffer, copy in units.first[1]:
                 buffer.detach().copy_(copy)
+        if self.later_known:
+            _native.watch_generators(self.log[0].known)
         for p, grad, _ in self.params:
             p.grad = torch.zeros_like(grad) if units.had_gradients and grad is not None else None
         if self.scaler is not None:
@@ -148,13 +167,15 @@ class _SecondRun:
             self.result = found[2][0][2] if found is not None else None
         finally:
             discover.moved()
+            _native.watch_generators(self.session.generators)
         if self.returned is not None:
             now = self._bits(0, self.result) if isinstance(self.result, torch.Tensor) else None
         else:
             now = self._bits(since)
-        self.same = now == self.expected and generators == self.generators
+        drew_alike = generators == self.generators and self.stood_at == [_native.checksum(g.get_state()) for g in self.later_known]
+        self.same = now == self.expected and drew_alike
         if not self.same and self.eager is None:
-            return "loss or gradients came out with other bits"
+            return "loss or gradients came out with other bits" if drew_alike else "other random numbers were drawn"
         return None
 
     def _after_units(self):
@@ -173,13 +194,16 @@ class _SecondRun:
         sinks = sinks_of.of_optimizer(self.optimizer) if self.returned is None else [("loss", "loss", self.result.detach())]
         failed_again = bool(sinks) or any(l["bad"] for l in _native.window(self.optimizer)["losses"])
         names = {u.name() for u in self.log}
-        times = f", {len(self.log)} times" if len(self.log) > 1 else ""
+        times = (f", {len(self.log)} times" if len(self.log) > 1 else "") + (", on all ranks together" if self.vote is not None else "")
         text = f"{', '.join(sorted(names))} called again in place{times}" + (", eagerly instead of compiled" if self.eager else "")
         alarm["rerun_by"], alarm["rerun_verified"] = "closure", self.same
         if not self.same and not failed_again:
             alarm["rerun"], alarm["rerun_text"] = "order-dependent", f"{text}; the step came out finite: {compat.ONLY_COMPILED}"
             return
-        findings.apply(alarm, findings.analyse(self.session, self.optimizer, sinks))
+        found = findings.analyse(self.session, self.optimizer, sinks)
+        births = [b for b in found.get("births", ()) if not _is_of_the_first_run(b)]
+        found["births"] = births if births[:1] == found.get("births", [])[:1] else []   # the cause is that of the first
+        findings.apply(alarm, found)
         if self.error is None:
             self.session.recorded = True
         else:  # it is told of when the program has ended by it: of this step, if no other has come by then
@@ -210,6 +234,14 @@ class _SecondRun:
         if self.session.config.level == "trace":
             _native.trace_start()
         return lost, twice
+
+
+def _is_of_the_first_run(birth):
+    """What clipping was called with is what the first run gave it, its norm among that: it came of the same gradients. Such a value
+    was there before, and was read by no call of the units, but between them and `step`."""
+    here = next(discover.user_frames(), None)
+    return birth["phase"] == "data" and not birth["op"] and here is not None and \
+        (birth["file"], birth["line"]) == (here.f_code.co_filename, here.f_lineno)
 
 
 def _unscaled(state):

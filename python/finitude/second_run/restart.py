@@ -34,10 +34,8 @@ def run(session, alarm, expected, where="window", hand=None):
     hand: of a program without an optimizer, the engine call whose loss is bad.
     """
     start = session.start
-    if session.second_runs.in_place_only():
+    if is_one_more := session.second_runs.in_place_only():
         session.second_runs.end_in_place()
-        findings.passed_over(alarm, "a second process is started for the first of its kind")
-        return False
     if ranks.several():
         findings.passed_over(alarm, TOGETHER)
         if session.member and start is not None and not alarm["harmless"]:
@@ -50,6 +48,9 @@ def run(session, alarm, expected, where="window", hand=None):
             if start is None else "this process lives on what its parent gave it and cannot be started again; " \
             "with --level trace every step is recorded"
         findings.passed_over(alarm, why)
+        return False
+    if is_one_more:
+        findings.passed_over(alarm, "a second process is started for the first of its kind")
         return False
     more, resumed, remark = [], "", ""
     if session.config.restart_args:

@@ -199,8 +199,7 @@ def end(session, optimizer, pending):
     other = _other_data(pending) if why is None and not eager else ""
     if other and pending["vote"] is None and restart.is_possible(session):
         why = other
-    if why is None and (ruined := pending["ledger"].ruined()):
-        why = f"the step writes {', '.join(ruined[:3])} in place, and its first run had left it non-finite"
+    ruined = pending["ledger"].ruined()
     if written := pending["weights"].changed():
         why = f"the program itself writes {', '.join(written[:3])} after a step, and the second run began with what the first had written"
     down = pending["ledger"].down(pending["ledger"].counted()) if why == OTHER_BITS and not pending["counts_down"] and pending["vote"] is None else ()
@@ -212,6 +211,9 @@ def end(session, optimizer, pending):
     session.holds.hold_for_step([sharing for o in pending["left_out"] for sharing in discover.sharing(o)], alarm["step"])
     if pending["vote"] is not None and (parted := pending["vote"].come_back(why or "")):
         why = parted
+    found = findings.analyse(session, optimizer, sinks, began_with=ruined) if why is None and (same or failed_again) else {}
+    if names := found.get("carried"):
+        why = f"the step writes {', '.join(names[:3])} in place, and its first run had left it non-finite"
     if why is not None:
         findings.passed_over(alarm, f"{pending['way']} did not reproduce the step: {why}")
         as_before = _as_before_second_run(optimizer, pending)
@@ -246,7 +248,7 @@ def end(session, optimizer, pending):
     for p, grad in pending["grads"]:
         if id(p) not in own:  # of a step that was taken again
             p.grad = grad
-    findings.apply(alarm, findings.analyse(session, optimizer, sinks))
+    findings.apply(alarm, found)
     _trace_on_as_before(session)
     alarm["rerun"] = "persistent"
     alarm["rerun_text"] += f"; it failed again, but {other}" if other else \

@@ -5,20 +5,25 @@ run does to their gradients.
 import torch
 
 from .. import _native
-from ..findings import by_chance
+from ..findings import by_chance, findings
 from ..program import discover, known, ranks, sinks as sinks_of
 
 NOT_RUN = "the step was not run again"   # the cause of an alarm of which nothing more is known
+NO_MORE = "no second run was tried any more"
 KEPT = 16      # alarms that a later one may be part of
 
 
-def runs_again(session, alarm, kind, where, traced):
-    """Is the step of this alarm run again, in any way, or where one like it is explained, in place?"""
+def runs_again(session, alarm, kind, where, traced, vote):
+    """Is the step of this alarm run again, in any way, or where one like it is explained, in place? vote: of several ranks on that."""
     if session.second_runs.take(kind, alarm["harmless"], bool(session.allowed or session.allowed_tensors), traced):
         return True
     # Where bad steps are applied the next ones are bad for that, and where all is NaN no bit tells one step from another.
-    in_place = where == "window" and session.config.on_alarm != "warn" and not session.damaged and not ranks.several()
-    return in_place and session.second_runs.take_in_place()
+    in_place = where == "window" and session.config.on_alarm != "warn" and not session.damaged and (vote or not ranks.several())
+    if in_place and session.second_runs.take_in_place():
+        return True
+    if session.config.on_alarm != "raise":
+        findings.passed_over(alarm, NO_MORE)
+    return False
 
 
 class Told:

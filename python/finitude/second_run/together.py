@@ -32,8 +32,7 @@ def vote_on(session, optimizer, alarm):
     """A vote of all ranks on a second run in place, or None where some of them may not be in this alarm."""
     if _native.window(optimizer)["on_device"]:  # the exchange waits in kernels there: all are started again instead
         return None
-    if not ranks.several() or alarm["harmless"] or session.config.on_alarm == "raise" or session.units.of_framework() or \
-            not ranks.seen_by_all(sinks_of.bad_parameters(optimizer, False), by_everyone=True):
+    if not ranks.several() or alarm["harmless"] or session.config.on_alarm == "raise" or not ranks.seen_by_all(sinks_of.bad_parameters(optimizer, False), by_everyone=True):
         return None
     store = compat.group_store()
     return Vote(store, f"finitude/{alarm['optimizer_ordinal']}/{alarm['step']}") if store is not None else None
