@@ -167,3 +167,26 @@ for i in torch.randperm(8, generator=own).tolist():
     alarm = run(tmp_path, text, "--on-alarm", "skip", "--max-skips", "20").alarms[0]
     assert (alarm["step"], alarm["rerun_by"]) == (0, "restart" if draws else "closure"), alarm["rerun_text"]
     assert ("other random numbers were drawn" in alarm["rerun_text"]) == draws
+
+
+def test_clipping_takes_the_norm_of_the_gradients_that_the_second_call_made(tmp_path):
+    """Not that of the first, which is NaN: a step that is finite eagerly would be called bad again."""
+    got = run(tmp_path, HEAD.replace("batches[BAD][5] = 0", "at = [0]") + textwrap.dedent("""
+        def backend(graph, inputs):
+            return lambda *a: tuple(out * (float("nan") if at[0] == 3 else 1.0) for out in graph(*a))
+
+        scale = torch.compile(lambda x: x * 2, backend=backend)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+
+        def scaled(x):
+            optimizer.zero_grad()
+            scale(model(x)).pow(2).mean().backward()
+
+        for at[0], x in enumerate(batches):
+            finitude.step(lambda: scaled(x))
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+    """))
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun"]) == (3, "closure", "order-dependent"), got.told()
+    assert "only when compiled" in alarm["rerun_text"], alarm["rerun_text"]

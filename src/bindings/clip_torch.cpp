@@ -1,6 +1,8 @@
 // Gradients are looked at before clipping rewrites them.
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <string_view>
+
 #include "bindings/meter.h"
 #include "bindings/python_compat.h"
 #include "bindings/shared_torch.h"
@@ -54,6 +56,21 @@ double norm_type_of_caller() {
   return value;
 }
 
+// Is it torch's own clip_grad_norm_ that calls, with the norm of these gradients?
+bool is_called_by_torch() {
+  RawFrame* frame = current_frame();
+  if (frame == nullptr) return false;
+  static PyCodeObject* known = nullptr;  // owned
+  PyCodeObject* const code = frame_code(frame);
+  if (code == known) return true;
+  const char* const file = PyUnicode_AsUTF8(code->co_filename);
+  if (file == nullptr) PyErr_Clear();
+  const bool is = file != nullptr && std::string_view(file).ends_with("torch/nn/utils/clip_grad.py") &&
+                  PyUnicode_CompareWithASCIIString(code->co_name, "clip_grad_norm_") == 0;
+  if (is) Py_XSETREF(known, reinterpret_cast<PyCodeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(code))));
+  return is;
+}
+
 // Clipping multiplies every element by one number. Where that is NaN or Inf no element stays finite, so that one tells.
 bool was_poisoned(PyObject* parameters) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
@@ -103,7 +120,7 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
     result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
   }
   if (result == nullptr || list == nullptr) return result;
-  note_clipping(original_clip, args, nargs, kwnames);
+  note_clipping(original_clip, args, nargs, kwnames, is_called_by_torch() ? norm_type_of_caller() : 0);
   if (finite && was_poisoned(list)) {
     finite = false;
     scan_before_write(list);  // the norm was finite, what it was multiplied by is not

@@ -28,6 +28,7 @@ struct SetAside {
 
 struct Clipping {
   py::object original, args, kwargs;
+  double norm_type = 0;
 };
 
 bool again = false;
@@ -97,11 +98,22 @@ bool gradients_present() {
   return found;
 }
 
+// The arguments (parameters, largest norm, norm) with the norm of the gradients that are there now.
+py::object with_norm_of_now(const Clipping& clipping) {
+  py::list args(clipping.args), gradients;
+  for (const py::handle p : args[0]) {
+    if (py::object gradient = p.attr("grad"); !gradient.is_none()) gradients.append(std::move(gradient));
+  }
+  args[2] = py::module_::import("torch.nn.utils").attr("get_total_norm")(gradients, clipping.norm_type);
+  return py::tuple(args);
+}
+
 void clip_again() {
   const std::vector<Clipping> list = clippings();
   for (const Clipping& c : list) {
+    const py::object args = c.norm_type > 0 ? with_norm_of_now(c) : c.args;
     PyObject* result =
-        PyObject_Call(c.original.ptr(), c.args.ptr(), c.kwargs.is_none() ? nullptr : c.kwargs.ptr());
+        PyObject_Call(c.original.ptr(), args.ptr(), c.kwargs.is_none() ? nullptr : c.kwargs.ptr());
     if (result == nullptr) throw py::error_already_set();
     Py_DECREF(result);
   }
@@ -135,7 +147,7 @@ void forget_clipping() noexcept {
   clippings().clear();
 }
 
-void note_clipping(PyObject* original, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+void note_clipping(PyObject* original, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, double norm_type) {
   if (!wanted || again) return;
   py::tuple positional(nargs);
   for (Py_ssize_t i = 0; i < nargs; ++i) positional[i] = py::reinterpret_borrow<py::object>(args[i]);
@@ -148,7 +160,7 @@ void note_clipping(PyObject* original, PyObject* const* args, Py_ssize_t nargs, 
     named = std::move(dict);
   }
   clippings().push_back(
-      {py::reinterpret_borrow<py::object>(original), std::move(positional), std::move(named)});
+      {py::reinterpret_borrow<py::object>(original), std::move(positional), std::move(named), norm_type});
 }
 
 void define_units(py::module_& m) {
