@@ -258,6 +258,22 @@ def test_each_bad_step_is_explained_though_a_sum_of_losses_took_in_the_first(tmp
     assert sorted(line.split()[2:4] for line in got.out.splitlines() if line.startswith("rank")) == [["True", "True"]] * 2
 
 
+def test_the_micro_batch_of_an_accumulation_that_ranks_exchange_at_its_end(tmp_path):
+    """The exchange writes a gradient several times: that is no new beginning."""
+    text = RANKS.replace("""    logits = model(x)
+    LOSS
+    loss.backward()
+""", """    with model.no_sync():
+        nn.functional.cross_entropy(model(x), y).backward()
+    loss = nn.functional.cross_entropy(model(x.flip(0)), y)
+    if rank == 1 and step == 3: loss = loss * NAN
+    loss.backward()
+""")
+    got = torchrun(tmp_path, text, "--on-alarm", "stop")
+    own, = (a for a in got.alarms if a["rank"] == 1)
+    assert (own["step"], own["micro_batch"]) == (3, 1), got.told()
+
+
 @pytest.mark.parametrize("level", ["trace", pytest.param("tape", marks=pytest.mark.thorough)])
 def test_what_was_recorded_as_the_step_happened_explains_it_on_each_rank(tmp_path, level):
     got = torchrun(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--level", level)

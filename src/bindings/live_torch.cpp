@@ -147,6 +147,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
       if (r == nullptr) switch_off("on_backward");
       Py_XDECREF(r);
     }
+    as_guest(before_backward);
     ++l.counters.backward_calls;
     ++l.backward_serial;
     note_roots(args[0], nargs > 1 ? args[1] : nullptr);

@@ -65,6 +65,7 @@ struct WindowState {
   struct Probe { const c10::TensorImpl* grad = nullptr; std::uint32_t version = 0; };
   static constexpr std::uint32_t kProbes = 8;
   Probe probes[kProbes];            // gradients of the first parameters after the last backward
+  bool begins_anew = false;         // the backward under way: they were zeroed or replaced since
   std::uint64_t slice_at = 0;       // where the next slice of the parameters to look at begins
   bool had_gradient = false;        // some window had a gradient that was not zero
   bool vanished = false;            // now all are exactly zero, and the loss is not; told once

@@ -54,25 +54,25 @@ bool is_target(const OptimizerEntry& entry, std::uint64_t step) {
   return l.target_set && entry.ordinal == l.target_ordinal && step == l.target_step;
 }
 
+OptimizerEntry::Probe probe_of(PyObject* parameter) {
+  const at::Tensor* grad = gradient_of(parameter);
+  if (grad == nullptr) return {};
+  return {grad->unsafeGetTensorImpl(), version_of(*grad->unsafeGetTensorImpl())};
+}
+
 // Counts the backward calls of this window that wrote gradients of this optimizer, by its first few parameters.
-// Accumulation is one in-place write; a gradient that was zeroed or replaced since begins the count anew.
 bool count_backward(OptimizerEntry& entry, const ParamGroups& groups) {
-  bool touched = false, anew = false, any = false;
+  bool touched = false, any = false;
   groups.for_first(OptimizerEntry::kProbes, [&](std::uint32_t index, PyObject* p) {
-    const at::Tensor* grad = gradient_of(p);
-    OptimizerEntry::Probe now;
-    if (grad != nullptr) now = {grad->unsafeGetTensorImpl(), version_of(*grad->unsafeGetTensorImpl())};
-    const OptimizerEntry::Probe before = entry.probes[index];
+    const OptimizerEntry::Probe now = probe_of(p), before = entry.probes[index];
     entry.probes[index] = now;
     if (now.grad == nullptr) return;
     any = true;
-    if (now.grad == before.grad && now.version == before.version) return;
-    touched = true;
-    anew = anew || (before.grad != nullptr && (now.grad != before.grad || now.version != before.version + 1));
+    touched = touched || now.grad != before.grad || now.version != before.version;
   });
   if (any && !touched) return false;
   if (touched && entry.touched == 0) entry.touched = live().next_serial;
-  entry.backwards = anew ? 1 : entry.backwards + 1;
+  entry.backwards = entry.begins_anew ? 1 : entry.backwards + 1;
   return true;
 }
 
@@ -101,6 +101,20 @@ bool scan_all(OptimizerEntry& entry, const ParamGroups& groups) {
 }
 
 }  // namespace
+
+// Accumulation adds to what the backward before left, by as many writes as it takes (DistributedDataParallel's are several); gradients
+// that were zeroed or replaced since begin the count anew.
+void before_backward() {
+  for (const auto& entry : live().optimizers) {
+    entry->begins_anew = false;
+    if (entry->backwards == 0 || PyWeakref_GetObject(entry->ref) != entry->self) continue;
+    const ParamGroups groups(entry->self);
+    groups.for_first(OptimizerEntry::kProbes, [&](std::uint32_t index, PyObject* p) {
+      const OptimizerEntry::Probe now = probe_of(p), before = entry->probes[index];
+      entry->begins_anew = entry->begins_anew || (before.grad != nullptr && (now.grad != before.grad || now.version != before.version));
+    });
+  }
+}
 
 void after_backward() {
   const Metered rest(Piece::kVerdict);

@@ -22,6 +22,7 @@ struct WindowVerdict {
 // clamped it.
 inline constexpr char kLeftByBackward[] = "gradient before clamping";
 // After it: the scan of optimizers whose window is expected to be complete.
+void before_backward();
 void after_backward();
 
 // The gradient of a parameter, null if it has none; its version; and what one look at its values says.
