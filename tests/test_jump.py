@@ -264,3 +264,32 @@ def test_copies_stay_within_the_memory_that_is_given(tmp_path, megabytes, way):
     alarm = helpers.run(tmp_path, text, "--undo-mb", str(megabytes)).the_alarm()
     assert alarm["rerun_by"] == way, alarm["rerun_text"]
     assert way == "jump" or "copies to go back to take 4 MB; --undo-mb gives them room" in alarm["rerun_text"], alarm["rerun_text"]
+
+
+def test_gradients_that_stand_again_after_a_jump_went_another_way_are_told_of(tmp_path):
+    """The actor's backward adds to what the critic's left: no bad step of its own, and nothing that the script has dropped."""
+    got = helpers.run(tmp_path, textwrap.dedent("""
+        import numpy as np
+        import torch
+        from torch import nn
+        torch.manual_seed(1)
+        torch.set_num_threads(1)
+        actor, critic = nn.Linear(4, 2), nn.Linear(6, 1)
+        actor_opt, critic_opt = torch.optim.Adam(actor.parameters(), 1e-3), torch.optim.Adam(critic.parameters(), 1e-3)
+        alpha = nn.Parameter(torch.zeros(1))
+        alpha_opt = torch.optim.Adam([alpha], 1e-3)
+        filled = np.zeros(1, int)
+        for i in range(8):
+            filled += 1
+            o = torch.rand(int(filled[0]) + 8, 4)[:8]       # a second run draws more
+            with torch.no_grad(): a = actor(o)
+            q = critic(torch.cat([o, a], 1))
+            loss = (q - o.sum(1)).pow(2).mean() / (0.0 if i == 4 else 1.0)
+            critic_opt.zero_grad(); loss.backward(); critic_opt.step()
+            loss = -critic(torch.cat([o, actor(o)], 1)).mean()
+            actor_opt.zero_grad(); loss.backward(); actor_opt.step()
+            alpha_opt.zero_grad(); (alpha * o.mean()).sum().backward(); alpha_opt.step()
+    """), "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert alarm["step"] == 4 and "jump did not reproduce" in alarm["rerun_text"], got.told()
+    assert got.watched["handled_by_script"] == 0 and got.report["advisories"] == [], got.told()

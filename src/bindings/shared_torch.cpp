@@ -167,7 +167,14 @@ void tell_others(OptimizerEntry& entry, std::uint32_t number) {
         mark.explained = is_explained;
       }
       const at::Tensor* grad = gradient_of(p);
-      if (mark.told == 0 || grad == nullptr || grad->unsafeGetTensorImpl() != mark.grad) return;
+      if (mark.told == 0 || grad == nullptr) return;
+      if (grad->unsafeGetTensorImpl() != mark.grad) {  // a second run went another way, and the first one's gradients stand there again
+        GradMark now = judge(*grad);
+        if (now.state <= GradMark::kClean) return;
+        now.told = mark.told;
+        now.explained = mark.explained;
+        mark = now;
+      }
       std::erase_if(other->told, [&](const WindowState::Told& told) { return told.index == index; });
       const c10::weak_intrusive_ptr<c10::TensorImpl> weak(grad->getIntrusivePtr());
       other->told.push_back({index, weak, mark.version, mark.told, mark.explained});
