@@ -257,3 +257,25 @@ def test_a_tape_of_the_step_tells_the_row_and_the_sample_too(tmp_path, workers):
     assert got.the_alarm()["rerun_by"] == "tape" and birth["phase"] == "data", got.told()
     assert (birth["samples"], birth["rows_in"], birth["rows_of"], len(birth["rows"])) == ([13], "batch", 4, 1), birth
     assert birth["datum"]["source"] == "row = row / row.sum()" and birth["datum"]["how"] == "made", birth
+
+
+AHEAD = """
+def one_ahead(loader):
+    it = iter(loader)
+    batch = next(it)
+    while batch is not None:
+        following = next(it, None)
+        yield batch
+        batch = following
+"""
+
+
+@pytest.mark.parametrize("shuffle, bad", [(True, 13), (False, 13), (False, 23)], ids=["drawn", "in order", "in the last batch"])
+def test_a_loader_that_is_asked_one_batch_ahead_gave_it_in_the_window_before(tmp_path, shuffle, bad):
+    text = PROGRAM.replace("{code}", AHEAD + data("pass", "row = self.values[i]", f"if i == {bad}: row = row / np.float32(0) * 0"))
+    text = text.replace("shuffle=True{loader}", f"shuffle={shuffle}").replace("for x, y in DataLoader(", "for batch in one_ahead(DataLoader(") \
+        .replace("):\n        loss", ")):\n        x, y = batch\n        loss")
+    alarm = helpers.run(tmp_path, text).the_alarm()
+    birth = alarm["births"][0]
+    assert (birth["phase"], birth["samples"], birth["datum"]["how"]) == ("data", [bad], "made"), (birth, alarm["rerun_text"])
+    assert birth["source"].startswith(f"if i == {bad}: row = row / np.float32(0)"), birth

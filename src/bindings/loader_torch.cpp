@@ -250,7 +250,49 @@ void for_each_tensor(PyObject* batch, void (*visit)(PyObject*, const BatchPath&,
   walk(batch, {}, 0, &w);
 }
 
-void LoaderLog::forget() { begin_window(position()); }
+void LoaderLog::forget() {
+  begin_window(position());
+  Py_CLEAR(earlier_.indices);
+  earlier_ = Earlier();
+}
+
+void LoaderLog::spare(std::unique_ptr<RngState> state) {
+  if (state && spare_.size() < kMaxSpare) spare_.push_back(std::move(state));
+}
+
+void LoaderLog::keep_last_of(std::vector<LoaderEvent>* old) {
+  std::size_t last = old->size();
+  while (last > 0 && ((*old)[last - 1].kind != LoaderEvent::kNext || !(*old)[last - 1].grad_mode)) --last;
+  if (last-- == 0) return;
+  LoaderEvent& e = (*old)[last];
+  std::unique_ptr<RngState> before = std::move(last > 0 ? (*old)[last - 1].after : earlier_.after);
+  spare(std::move(earlier_.before));
+  spare(std::move(earlier_.after));
+  earlier_.owner = e.owner;
+  earlier_.sum = e.sum;
+  earlier_.size_bytes = e.size_bytes;
+  earlier_.before = std::move(before);
+  earlier_.after = std::move(e.after);
+  std::swap(earlier_.indices, e.indices);  // the one before is let go of with the events
+}
+
+bool LoaderLog::origin_of(PyObject* batch, BatchOrigin* origin) const {
+  const BatchSum sum = sum_of(batch);
+  if (sum.size_bytes == 0) return false;
+  for (std::size_t i = events_.size(); i-- > 0;) {
+    const LoaderEvent& e = events_[i];
+    if (e.kind != LoaderEvent::kNext || !e.grad_mode || e.sum != sum.sum || e.size_bytes != sum.size_bytes) continue;
+    *origin = {e.owner, e.indices, i > 0 ? events_[i - 1].after.get() : earlier_.after.get(), e.after.get()};
+    return true;
+  }
+  if (earlier_.owner == nullptr || earlier_.sum != sum.sum || earlier_.size_bytes != sum.size_bytes) return false;
+  for (const LoaderEvent& e : events_) {
+    if (e.owner != earlier_.owner || e.kind == LoaderEvent::kIter) continue;
+    *origin = {e.owner, earlier_.indices, earlier_.before.get(), earlier_.after.get()};
+    return true;
+  }
+  return false;
+}
 
 void LoaderLog::begin_window(std::size_t oldest) {
   if (replaying_) return;
@@ -264,13 +306,14 @@ void LoaderLog::begin_window(std::size_t oldest) {
   for (std::size_t i = count; i < old.size(); ++i) events_.push_back(std::move(old[i]));
   base_ += count;
   old.resize(count);
+  keep_last_of(&old);
   for (LoaderEvent& e : old) {
     size_bytes_ -= e.size_bytes;
     Py_DECREF(e.owner);
     Py_XDECREF(e.result);
     Py_XDECREF(e.content);
     Py_XDECREF(e.indices);
-    if (spare_.size() < kMaxSpare) spare_.push_back(std::move(e.after));
+    spare(std::move(e.after));
   }
   old.clear();
   if (events_.empty()) events_.swap(old);  // its memory, for the next window
@@ -394,10 +437,9 @@ PyObject* LoaderLog::next(PyObject* iterator) {
   PyErr_Fetch(&type, &value, &trace);
   Py_INCREF(iterator);
   Py_XINCREF(result);
-  const auto kind = result != nullptr ? LoaderEvent::kNext : LoaderEvent::kStop;
   const BatchSum sum = result != nullptr ? sum_of(result) : BatchSum();
   size_bytes_ += sum.size_bytes;
-  events_.push_back({kind, iterator, result, rng_now(), sum.sum, sum.size_bytes, c10::GradMode::is_enabled(),
+  events_.push_back({result != nullptr ? LoaderEvent::kNext : LoaderEvent::kStop, iterator, result, rng_now(), sum.sum, sum.size_bytes, c10::GradMode::is_enabled(),
                      result != nullptr ? copy_of_content(result) : nullptr, result != nullptr ? take_indices(iterator) : nullptr});
   if (result != nullptr && observe::Tracer::get().on()) name_for_trace(result);
   if (result != nullptr && events_.back().grad_mode) template_batch_given();

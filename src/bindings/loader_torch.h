@@ -24,6 +24,14 @@ struct LoaderEvent {
   PyObject* indices = nullptr;  // strong, may be null: a tuple or an int, the samples of the data set that the batch is made of
 };
 
+// Where a batch came from: all borrowed, and valid until the log moves on.
+struct BatchOrigin {
+  PyObject* iterator = nullptr;
+  PyObject* indices = nullptr;      // may be null
+  const RngState* before = nullptr; // generators when the loader was asked before; null: not known
+  const RngState* after = nullptr;
+};
+
 class LoaderLog {
  public:
   void forget();                 // everything
@@ -41,6 +49,9 @@ class LoaderLog {
   // Batches for training that were given from there on. Valid until the next one is.
   std::vector<const LoaderEvent*> batches_since(std::size_t position) const;
   const std::vector<LoaderEvent>& events() const { return events_; }
+  // Of a batch of this window, or the last of the one before, known again by its values: a loader that is asked one batch ahead gave
+  // this window's in the one before.
+  bool origin_of(PyObject* batch, BatchOrigin* origin) const;
 
   PyObject* iter(PyObject* loader);      // stands in for DataLoader.__iter__
   PyObject* next(PyObject* iterator);    // stands in for _BaseDataLoaderIter.__next__
@@ -53,6 +64,17 @@ class LoaderLog {
   bool wants() const;                    // is a batch fetched now noted
   PyObject* replay(LoaderEvent::Kind kind, PyObject* owner, bool* matched);
   std::unique_ptr<RngState> rng_now();   // into memory of an event that was forgotten, where there is some
+  void spare(std::unique_ptr<RngState> state);
+  // The last batch for training of the windows that are forgotten, without what it held.
+  struct Earlier {
+    const PyObject* owner = nullptr;     // an address: an event of this window holds it, or it is not looked for
+    PyObject* indices = nullptr;         // strong
+    std::uint64_t sum = 0;
+    std::size_t size_bytes = 0;
+    std::unique_ptr<RngState> before, after;
+  };
+  void keep_last_of(std::vector<LoaderEvent>* old);
+  Earlier earlier_;
   std::vector<LoaderEvent> events_;
   std::vector<std::unique_ptr<RngState>> spare_;
   std::size_t base_ = 0;                 // position of the first event

@@ -194,6 +194,15 @@ void define_units(py::module_& m) {
     }
     return list;
   });
+  // batch_origin(batch) -> (iterator of its loader, indices of its samples or None, Generators before it was fetched or None, after it), or
+  // None: what the window's steps were given, known by its values, where the loader is asked ahead too.
+  m.def("batch_origin", [](py::handle batch) -> py::object {
+    BatchOrigin origin;
+    if (!loader_log().origin_of(batch.ptr(), &origin)) return py::none();
+    const auto object = [](PyObject* o) { return o == nullptr ? py::object(py::none()) : py::reinterpret_borrow<py::object>(o); };
+    const auto state = [](const RngState* s) { return s == nullptr ? py::object(py::none()) : py::cast(std::make_unique<RngState>(*s)); };
+    return py::make_tuple(object(origin.iterator), object(origin.indices), state(origin.before), state(origin.after));
+  });
   m.def("gradients_present", &gradients_present);
   m.def("unit_ended", [] {
     clippings().clear();

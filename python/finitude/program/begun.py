@@ -58,9 +58,21 @@ def _given(units, parameters):
         for value in (*unit.args, *unit.kwargs.values()):
             tensors = [] if isinstance(value, torch.nn.Module) else list(tensors_of(value))
             if any(_native.tape_reads(t) for t in tensors) and not any(id(t) in own for t in tensors):
-                found.append((0, value, None, unit.generators, (None, None)))
+                iterator, indices, before, _ = _native.batch_origin(value) or (None,) * 4
+                found.append((0, value, indices, unit.generators, (iterator, before)))
                 break
     return found
+
+
+def _named():
+    """The same of the batch that stands in a name of the program's: of a loader that is asked ahead it was fetched in the window before."""
+    for frame in discover.user_frames():
+        for value in discover.names_of(frame).values():
+            if issubclass(type(value), (torch.Tensor, collections.abc.Mapping, tuple, list)) and \
+                    any(_native.tape_reads(t) for t in tensors_of(value)) and (origin := _native.batch_origin(value)) is not None:
+                iterator, indices, before, after = origin
+                return [(0, value, indices, after, (iterator, before))]
+    return []
 
 
 def _option(value):
@@ -119,9 +131,10 @@ class Begun:
         for name, _, tensor in self.tensors.files:
             if name.startswith("batch."):
                 _native.tape_name(tensor, "batch", name[len("batch."):])  # so that it is not stored twice
-        self.sources = [(iterator, batch, samples, before) for _, batch, samples, _, (iterator, before) in found]
+        known = found or _named()   # as what it is, not as what another program is given in its place
+        self.sources = [(iterator, batch, samples, before) for _, batch, samples, _, (iterator, before) in known]
         # A loader that gives one sample at a time has one index.
-        self.samples = [[s] if isinstance(s := b["samples"], int) else list(s) if isinstance(s, tuple) else None for b in batches]
+        self.samples = [[s] if isinstance(s, int) else list(s) if isinstance(s, tuple) else None for _, _, s, _, _ in known]
         others = [o for o in sinks_of.watched_optimizers() if o is not optimizer]
         self.document = {
             "optimizers": [_optimizer(o, o is optimizer, self.tensors) for o in (optimizer, *others)], "batches": batches,
