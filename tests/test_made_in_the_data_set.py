@@ -270,11 +270,12 @@ def one_ahead(loader):
 """
 
 
-@pytest.mark.parametrize("shuffle, bad", [(True, 13), (False, 13), (False, 23)], ids=["drawn", "in order", "in the last batch"])
-def test_a_loader_that_is_asked_one_batch_ahead_gave_it_in_the_window_before(tmp_path, shuffle, bad):
+@pytest.mark.parametrize("shuffle, bad, taken", [(True, 13, "batch"), (False, 13, "x, y"), (False, 23, "batch")],
+                         ids=["drawn", "in order, taken apart", "in the last batch"])
+def test_a_loader_that_is_asked_one_batch_ahead_gave_it_in_the_window_before(tmp_path, shuffle, bad, taken):
     text = PROGRAM.replace("{code}", AHEAD + data("pass", "row = self.values[i]", f"if i == {bad}: row = row / np.float32(0) * 0"))
-    text = text.replace("shuffle=True{loader}", f"shuffle={shuffle}").replace("for x, y in DataLoader(", "for batch in one_ahead(DataLoader(") \
-        .replace("):\n        loss", ")):\n        x, y = batch\n        loss")
+    text = text.replace("shuffle=True{loader}", f"shuffle={shuffle}").replace("for x, y in DataLoader(", f"for {taken} in one_ahead(DataLoader(") \
+        .replace("):\n        loss", ")):\n        loss" if taken == "x, y" else ")):\n        x, y = batch\n        loss")
     alarm = helpers.run(tmp_path, text).the_alarm()
     birth = alarm["births"][0]
     assert (birth["phase"], birth["samples"], birth["datum"]["how"]) == ("data", [bad], "made"), (birth, alarm["rerun_text"])

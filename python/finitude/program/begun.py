@@ -2,6 +2,7 @@
 scalars of schedulers and scalers. With it a capsule can be put into a program of the user's: inject.py."""
 
 import collections.abc
+import types
 
 import torch
 
@@ -65,8 +66,10 @@ def _given(units, parameters):
 
 
 def _named():
-    """The same of the batch that stands in a name of the program's: of a loader that is asked ahead it was fetched in the window before."""
-    for frame in discover.user_frames():
+    """The same of the batch that stands in a name of the program's, or of the generator that a loop draws from: of a loader that is asked
+    ahead it was fetched in the window before."""
+    drawn = [it.gi_frame for it in _native.running_iterators() if isinstance(it, types.GeneratorType) and it.gi_frame is not None]
+    for frame in [*discover.user_frames(), *drawn]:
         for value in discover.names_of(frame).values():
             if issubclass(type(value), (torch.Tensor, collections.abc.Mapping, tuple, list)) and \
                     any(_native.tape_reads(t) for t in tensors_of(value)) and (origin := _native.batch_origin(value)) is not None:
