@@ -126,3 +126,46 @@ def test_a_command_that_does_not_train_is_told_of_once(ended):
     got, _ = ended
     tried = finitude(got.folder, "replay", got.the_alarm()["capsule"], "--with", "false")
     assert tried.code == 4 and tried.out.startswith("cannot be told: ") and "watched" not in tried.err, tried.told()
+
+
+def test_none_is_left_behind_where_the_step_that_was_recorded_is_not_the_one(tmp_path):
+    """The first of two processes finds the step that had ruined the weights; what the second records is named by nobody."""
+    got = run(tmp_path, """
+import torch
+from torch import nn
+torch.manual_seed(11)
+class Sharp(torch.optim.Optimizer):
+    def __init__(self, params, rho=0.05):
+        super().__init__(params, {"rho": rho})
+        self.base = torch.optim.SGD(self.param_groups, lr=0.05, momentum=0.9)
+        self.param_groups = self.base.param_groups
+    @torch.no_grad()
+    def step(self, closure):
+        closure = torch.enable_grad()(closure)
+        loss = closure()
+        held = [p for group in self.param_groups for p in group["params"]]
+        norm = torch.stack([p.grad.norm() for p in held]).norm()
+        moves = [p.grad * (0.05 / norm) for p in held]
+        for p, move in zip(held, moves): p.add_(move)
+        self.zero_grad()
+        closure()
+        for p, move in zip(held, moves): p.sub_(move)
+        self.base.step()
+        self.zero_grad()
+        return loss
+model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
+opt = Sharp(model.parameters())
+x, weights = torch.randn(80, 4), torch.ones(80)
+weights[48:56] = 0.0
+for i in range(10):
+    rows = slice(8 * i, 8 * i + 8)
+    def closure():
+        loss = (weights[rows] * torch.relu(1 - torch.sign(x[rows, 0]) * model(x[rows]).squeeze(1))).mean()
+        loss.backward()
+        return loss
+    opt.step(closure)
+""")
+    alarm = got.the_alarm()
+    assert alarm["births"][0]["op"] == "aten::reciprocal", got.told()
+    named = [alarm["capsule"]] if alarm["capsule"] else []
+    assert [str(p) for p in tmp_path.glob("finitude-runs/*/step-*")] == named, got.told()
