@@ -27,7 +27,6 @@ class Start:
             kind, keys, position, has_gauss, cached = numpy.random.get_state()
             self.seeds["numpy"] = [kind, [int(k) for k in keys], position, has_gauss, cached]
 
-
     def input_again(self):
         """The standard input of a second process: that of this one, opened anew where it stood, or nothing to read."""
         kind, file, here = self.stdin or (None, None, 0)
