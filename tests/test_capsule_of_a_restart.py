@@ -128,6 +128,7 @@ def test_a_command_that_does_not_train_is_told_of_once(ended):
     assert tried.code == 4 and tried.out.startswith("cannot be told: ") and "watched" not in tried.err, tried.told()
 
 
+@pytest.mark.thorough
 def test_none_is_left_behind_where_the_step_that_was_recorded_is_not_the_one(tmp_path):
     """The first of two processes finds the step that had ruined the weights; what the second records is named by nobody."""
     got = run(tmp_path, """
