@@ -1,18 +1,32 @@
 """Writes reports where the engine, and so torch, may not be loaded yet, or not be there at all."""
 
+import contextlib
 import json
 import os
 import sys
 
 
+def write_whole(path, content):
+    """The bytes under that name, all or nothing; what is there already and no plain file (a link, a device) is written as it is."""
+    beside = not os.path.lexists(path) or (os.path.isfile(path) and not os.path.islink(path))
+    to = f"{path}.{os.getpid()}.tmp" if beside else path
+    try:
+        with open(to, "wb") as f:
+            f.write(content)
+        if beside:
+            os.replace(to, path)
+    except BaseException:
+        if beside:
+            with contextlib.suppress(OSError):
+                os.unlink(to)
+        raise
+
+
 def write(path, content):
-    """The bytes under that name, all or nothing. False, and a warning, where that cannot be."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+    """The same, into a folder that is made where it is not there. False, and a warning, where that cannot be."""
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        with open(temporary, "wb") as f:
-            f.write(content)
-        os.replace(temporary, path)
+        write_whole(path, content)
         return True
     except OSError as e:
         sys.stderr.write(f"finitude: warning: cannot write {path}: {e.strerror}\n")

@@ -200,10 +200,7 @@ class _SecondRun:
         if not self.same and not failed_again:
             alarm["rerun"], alarm["rerun_text"] = "order-dependent", f"{text}; the step came out finite: {compat.ONLY_COMPILED}"
             return
-        found = findings.analyse(self.session, self.optimizer, sinks)
-        births = [b for b in found.get("births", ()) if not _is_of_the_first_run(b)]
-        found["births"] = births if births[:1] == found.get("births", [])[:1] else []   # the cause is that of the first
-        findings.apply(alarm, found)
+        findings.apply(alarm, findings.analyse(self.session, self.optimizer, sinks))
         if self.error is None:
             self.session.recorded = True
         else:  # it is told of when the program has ended by it: of this step, if no other has come by then
@@ -234,14 +231,6 @@ class _SecondRun:
         if self.session.config.level == "trace":
             _native.trace_start()
         return lost, twice
-
-
-def _is_of_the_first_run(birth):
-    """What clipping was called with is what the first run gave it, its norm among that: it came of the same gradients. Such a value
-    was there before, and was read by no call of the units, but between them and `step`."""
-    here = next(discover.user_frames(), None)
-    return birth["phase"] == "data" and not birth["op"] and here is not None and \
-        (birth["file"], birth["line"]) == (here.f_code.co_filename, here.f_lineno)
 
 
 def _unscaled(state):

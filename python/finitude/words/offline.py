@@ -1,11 +1,10 @@
 """Words that read what a run left behind. Reports are hostile input: bounded, checked, never evaluated."""
 
-import contextlib
 import json
 import os
 import sys
 
-from ..base import plain_json
+from ..base import pages, plain_json
 
 EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
 MAX_BYTES = 1 << 30
@@ -115,23 +114,6 @@ def _tell_of_killed(directory, path):
     return 0
 
 
-def _write_whole(path, data):
-    """The file, whole or as it was; what is no ordinary file is written as it is."""
-    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
-        with open(path, "wb") as f:
-            f.write(data)
-        return
-    partial = f"{path}.partial-{os.getpid()}"
-    try:
-        with open(partial, "wb") as f:
-            f.write(data)
-        os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise
-
-
 def report(rest):
     paths, html, as_json = [], None, False
     i = 0
@@ -169,7 +151,7 @@ def report(rest):
 
     if html:
         try:
-            _write_whole(html, _native.render_html(text))
+            pages.write_whole(html, _native.render_html(text))
         except OSError as e:
             sys.stderr.write(f"finitude: cannot write {html}: {e.strerror}\n")
             return EXIT_CANNOT
