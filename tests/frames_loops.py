@@ -103,6 +103,40 @@ def over_builtin_iterators(step, log):
     return a, b, c, d
 
 
+def over_combinations(step, log):
+    for a, b in itertools.product([1, 2], (3, 4)):
+        for c in itertools.combinations("xyz", 2):
+            for d in itertools.combinations_with_replacement("u", 2):
+                step()
+                log.append((a, b, c, d))
+    return a, b, c, d
+
+
+def over_ended_ones(step, log):
+    for a, b, c in itertools.zip_longest(iter([1, 2, 3, 4]), iter("xy"), reversed((7, 8, 9)), fillvalue=0):
+        step()
+        log.append((a, b, c))
+    return a, b, c
+
+
+def over_chosen_ones(step, log):
+    for a in itertools.starmap(max, [(1, 2), (4, 3)]):
+        for b in itertools.takewhile(lambda v: v.islower(), "ab?"):
+            for c in itertools.dropwhile(lambda v: v.islower(), "ab?!"):
+                for d in itertools.filterfalse(lambda v: v.islower(), "?a!"):
+                    for e in itertools.compress("xyz", [1, 0, 1]):
+                        step()
+                        log.append((a, b, c, d, e))
+    return a, b, c, d, e
+
+
+def over_pairs(step, log):
+    for a, b in itertools.pairwise([1, 2, 3, 4]):
+        step()
+        log.append((a, b))
+    return a, b
+
+
 def over_item_access(step, log):
     class Old:
         def __getitem__(self, index):
@@ -400,7 +434,8 @@ def external_loader(step, log):
 
 LOOPS = [
     for_range, for_long_range, while_prefetched, for_enumerate, for_zip, nested_epochs, over_list, over_dict,
-    over_set, over_builtin_iterators, over_item_access, over_count, over_cycle, generator_wrapper, generator_of_generator,
+    over_set, over_builtin_iterators, over_combinations, over_ended_ones, over_chosen_ones, over_pairs,
+    over_item_access, over_count, over_cycle, generator_wrapper, generator_of_generator,
     local_iterator, under_tqdm, try_and_with, closures, deep_stack, recursion, decorated, through_partial,
     inside_generator, enumerated_generator, drawn_by_a_builtin, mapped, comprehension, star_call,
     argument_first, unbound_name, external_loader]

@@ -16,7 +16,7 @@ from shutil import rmtree, which
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = [*(f"src/bindings/frames_{part}.cpp" for part in ("code", "values", "stand_ins", "iterators", "handed", "memory", "python")),
+PARTS = [*(f"src/bindings/frames_{part}.cpp" for part in ("code", "values", "stand_ins", "layouts", "iterators", "trial", "handed", "memory", "python")),
          "tests/native/frames_test_module.cpp"]
 
 # What an optimizer's step looks like from the user's side: a Python function outside the user's code.

@@ -1,4 +1,4 @@
-"""Loops over `zip` and `map`, which keep the iterators they draw from in a tuple: a second run in place puts those back, or leaves alone
+"""Loops over `zip`, `map` and what itertools has like them, which keep the iterators they draw from in a tuple: a second run in place puts those back, or leaves alone
 what one of them reads once."""
 
 import pytest
@@ -6,6 +6,7 @@ import pytest
 import helpers
 
 PROGRAM = """
+import itertools
 import json
 import torch
 
@@ -58,6 +59,13 @@ def test_what_lies_in_memory_is_drawn_from_again(tmp_path, loop):
 def test_a_loop_around_it_that_has_not_moved_is_no_reason_against_it(tmp_path):
     assert ran(tmp_path, "zip(X, Y)", "[a for a, _ in zip(range(2), 'ab')]")["rerun_by"] == "rewind"
     assert ran(tmp_path, "zip(X, Y)", "zip([1, 2], ((a, b) for a, b in zip([1, 2], 'ab')))")["rerun_by"] == "rewind"
+
+
+def test_a_grid_of_settings_around_it(tmp_path):
+    """zip_longest keeps a tuple with an empty place once one of them has ended, which nothing may read."""
+    loop = "itertools.starmap(lambda x, y: (x, y), zip(X, Y))"
+    assert ran(tmp_path, loop, "itertools.product([1], [2])")["rerun_by"] == "rewind"
+    assert ran(tmp_path, "zip(X, Y)", "itertools.zip_longest([1], [])")["rerun_by"] == "rewind"
 
 
 @pytest.mark.parametrize("loop", READ_ONCE)

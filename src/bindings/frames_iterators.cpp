@@ -1,72 +1,13 @@
 // Positions of running iterators: read, compared, set back.
-#include <cstring>
-
+#include "bindings/frames_layouts.h"
 #include "bindings/frames_memory.h"
 
 namespace finitude::bindings {
 namespace {
 
-// One letter for each word behind the object header:
-//   n  a position, as a number        p  a position, as a Python object
-//   s  what it runs over; cleared when it has ended
-//   i  the iterator it draws from     I  the same, but it may change or be cleared
-//   t  a tuple of such iterators      f  the function it applies
-//   a  a list of its own that it appends to
-//   -  left alone: a cached result, a constant
-struct Layout {
-  const char* fields;
-  const char* sample;   // an iterator of that type that gives at least three values
-};
-
-const Layout kLayouts[] = {
-    {kRangeIteratorFields, "iter(range(5))"},
-    {kLongRangeIteratorFields, "iter(range(1 << 70, (1 << 70) + 5))"},
-    {"ns", "iter([1, 2, 3, 4])"},
-    {"ns", "reversed([1, 2, 3, 4])"},
-    {"ns", "iter((1, 2, 3, 4))"},
-    {"ns", "reversed((1, 2, 3, 4))"},
-    {"ns", "iter('abcd')"},
-    {"ns", "iter('ab\\u0105\\u0107')"},
-    {"ns", "iter(b'abcd')"},
-    {"ns", "iter(Sequence())"},
-    {"snn-n", "iter({1: 1, 2: 2, 3: 3})"},
-    {"snn-n", "iter({1: 1, 2: 2, 3: 3}.values())"},
-    {"snn-n", "iter({1: 1, 2: 2, 3: 3}.items())"},
-    {"snn-n", "reversed({1: 1, 2: 2, 3: 3})"},
-    {"snn-n", "reversed({1: 1, 2: 2, 3: 3}.values())"},
-    {"snn-n", "reversed({1: 1, 2: 2, 3: 3}.items())"},
-    {"snnn", "iter({1, 2, 3})"},
-    {kEnumerateFields, "enumerate(iter([5, 6, 7, 8]), 3)"},
-    {"-t--", "zip(iter([1, 2, 3, 4]), iter((5, 6, 7, 8)))"},
-    {"tf", "map(abs, iter([1, 2, 3, 4]))"},
-    {"fi", "filter(None, iter([1, 2, 3, 4]))"},
-    {"Innnn", "itertools.islice(iter([1, 2, 3, 4, 5, 6]), 1, 6)"},
-    {"II", "itertools.chain([1], [2, 3], [4])"},
-    {"np-", "itertools.count(4)"},
-    {"-n", "itertools.repeat(7, 5)"},
-    {"Iann", "itertools.cycle(iter([1, 2, 3, 4, 5]))"},
-};
-constexpr int kLayoutCount = sizeof(kLayouts) / sizeof(kLayouts[0]);
 constexpr int kMaxNesting = 8;
 constexpr std::size_t kMaxRecords = 512;
-
-PyObject** words_of(PyObject* object) {
-  return reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + sizeof(PyObject));
-}
-
-bool size_fits(PyTypeObject* type, const char* fields) {
-  return type->tp_basicsize ==
-         static_cast<Py_ssize_t>(sizeof(PyObject) + std::strlen(fields) * sizeof(PyObject*));
-}
-
-// Changes when a position in it would no longer mean the same element.
-std::uint64_t shape_of(PyObject* source) {
-  if (source == nullptr) return 0;
-  if (PyList_Check(source)) return static_cast<std::uint64_t>(PyList_GET_SIZE(source));
-  if (PyDict_Check(source)) return dict_layout(source);
-  if (PyAnySet_Check(source)) return static_cast<std::uint64_t>(reinterpret_cast<PySetObject*>(source)->used);
-  return 0;
-}
+constexpr Py_ssize_t kMaxInTuple = 63;  // of iterators that one draws from: a bit for each
 
 std::string cannot(const char* what, PyObject* object) {
   return std::string("an iterator of type '") + Py_TYPE(object)->tp_name + "' " + what;
@@ -88,7 +29,7 @@ std::uint64_t position_of(PyObject* iterator, int nesting) {
   };
   for (int i = 0; fields[i] != 0; ++i) {
     switch (fields[i]) {
-      case 'n': case 's': sum = mixed(sum, reinterpret_cast<std::uintptr_t>(words[i])); break;
+      case 'n': case 's': case 'o': sum = mixed(sum, reinterpret_cast<std::uintptr_t>(words[i])); break;
       case 'p': {
         if (words[i] == nullptr) break;  // enumerate's, which counts in a machine word as long as that goes
         int overflow = 0;
@@ -104,12 +45,18 @@ std::uint64_t position_of(PyObject* iterator, int nesting) {
       case 'i': case 'I':
         if (!inner(words[i])) return 0;
         break;
-      case 't':
+      case 't': case 'T':
         if (words[i] == nullptr || !PyTuple_CheckExact(words[i])) return 0;
         for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(words[i]); ++k) {
           if (!inner(PyTuple_GET_ITEM(words[i], k))) return 0;
         }
         break;
+      case 'd': case 'c': {
+        const std::int64_t digits = digits_of(words, i, fields[i]);
+        if (digits < 0) return 0;
+        sum = mixed(mixed(sum, static_cast<std::uint64_t>(digits)), words[i + 1] != nullptr);
+        break;
+      }
       default: break;
     }
   }
@@ -179,26 +126,35 @@ bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why)
         Py_XINCREF(words[i]);
         records_[index].objects[i] = words[i];
         break;
-      case 's':
+      case 's': case 'o':
         // Mostly the same iterator as last time, over the same list: then it need not be looked into again.
         if (static_cast<std::size_t>(index) < old_records_.size() &&
             old_records_[index].source.object == words[i]) {
           std::swap(records_[index].source, old_records_[index].source);
         }
         keeper.keep(words[i], &records_[index].source);
-        records_[index].source_shape = shape_of(words[i]);
+        records_[index].source_shape = fields[i] == 's' ? shape_of(words[i]) : 0;
         strong &= words[i] == nullptr || records_[index].source.held == Held::kStrong;
         break;
       case 'i': case 'I':
         records_[index].words[i] = words[i] != nullptr;
         if (words[i] != nullptr && !inner(words[i])) return false;
         break;
-      case 't':
-        if (words[i] == nullptr || !PyTuple_CheckExact(words[i])) return false;
+      case 't': case 'T':
+        if (words[i] == nullptr || !PyTuple_CheckExact(words[i]) || PyTuple_GET_SIZE(words[i]) > kMaxInTuple) return false;
         for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(words[i]); ++k) {
-          if (!inner(PyTuple_GET_ITEM(words[i], k))) return false;
+          PyObject* item = PyTuple_GET_ITEM(words[i], k);
+          if (item == nullptr) continue;
+          records_[index].words[i] |= std::int64_t{1} << k;
+          if (!inner(item)) return false;
         }
         break;
+      case 'd': case 'c':
+        records_[index].words[i] = digits_of(words, i, fields[i]);
+        if (records_[index].words[i] >= 0) break;
+        *why = cannot("stands at a position that is too long to be noted", object);
+        return false;
+      case 'r': records_[index].words[i] = words[i] != nullptr; break;
       case 'f': {
         Value function;
         keeper.keep(words[i], &function);
@@ -305,6 +261,10 @@ bool FrameMemory::fields_fit(int index, PyObject* target, std::string* why) cons
         }
         break;
       }
+      case 'o':
+        if (record.source.object == nullptr || recall(record.source, words[i]) != nullptr) break;
+        *why = cannot("would have to give a value once more that is gone", target);
+        return false;
       case 'a':
         if (words[i] == nullptr || !PyList_CheckExact(words[i]) || PyList_GET_SIZE(words[i]) < record.words[i]) return false;
         break;
@@ -317,12 +277,13 @@ bool FrameMemory::fields_fit(int index, PyObject* target, std::string* why) cons
         }
         child = records_[child].end;
         break;
-      case 't':
+      case 't': case 'T':
         if (words[i] == nullptr || !PyTuple_CheckExact(words[i])) return false;
         for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(words[i]); ++k) {
           PyObject* item = PyTuple_GET_ITEM(words[i], k);
+          if ((record.words[i] >> k & 1) == 0) continue;
           if (child >= record.end || !iterator_fits(child, item, &inner, why)) return false;
-          if (inner != item) {
+          if (inner != item && item != nullptr) {
             *why = cannot("draws from another iterator now", target);
             return false;
           }
@@ -360,7 +321,7 @@ void FrameMemory::put_fields(int index, PyObject* target) {
         break;
       }
       case 'p': put_slot(&words[i], record.objects[i]); break;
-      case 's':
+      case 's': case 'o':
         put_slot(&words[i], record.source.object == nullptr ? nullptr : recall(record.source, words[i]));
         break;
       case 'i': case 'I': {
@@ -372,12 +333,23 @@ void FrameMemory::put_fields(int index, PyObject* target) {
         put_slot(&words[i], inner);
         break;
       }
-      case 't':
+      case 't': case 'T':
         for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(words[i]); ++k) {
-          put_iterator(child, PyTuple_GET_ITEM(words[i], k));
+          if ((record.words[i] >> k & 1) == 0) continue;
+          PyObject** item = &PyTuple_GET_ITEM(words[i], k);
+          PyObject* inner = iterator_target(records_[child], *item);
+          put_iterator(child, inner);
+          put_slot(item, inner);
           child = records_[child].end;
         }
         break;
+      case 'd': case 'c': put_digits(words, i, fields[i], record.words[i]); break;
+      case 'r': {
+        PyObject* given = record.words[i] == 0 ? nullptr : given_by_digits(words, i - 1, fields[i - 1]);
+        put_slot(&words[i], given);
+        Py_XDECREF(given);
+        break;
+      }
       default: break;
     }
   }
@@ -389,62 +361,6 @@ void FrameMemory::drop_record(IteratorRecord* record) {
   keeper.forget(&record->source);
   record->ref = nullptr;
   for (PyObject*& object : record->objects) object = nullptr;
-}
-
-bool FrameMemory::iterator_goes_back(PyObject* iterator) {
-  std::string why;
-  PyObject* first = PyIter_Next(iterator);
-  bool good = first != nullptr;
-  Py_XDECREF(first);
-  for (int round = 0; good && round < 2; ++round) {
-    begin();
-    const int index = remember_iterator(iterator, &why);
-    PyObject* before = index >= 0 ? PyIter_Next(iterator) : nullptr;
-    PyObject* target = nullptr;
-    PyObject* after = nullptr;
-    if (before != nullptr && iterator_fits(index, iterator, &target, &why)) {
-      put_iterator(index, target);
-      after = PyIter_Next(iterator);
-    }
-    good = before != nullptr && after != nullptr && PyObject_RichCompareBool(before, after, Py_EQ) == 1;
-    Py_XDECREF(before);
-    Py_XDECREF(after);
-    finish();
-  }
-  forget_all();
-  PyErr_Clear();
-  return good;
-}
-
-void set_types(TypeRules rules) {
-  PyObject* names = PyDict_New();
-  PyObject* itertools = PyImport_ImportModule("itertools");
-  PyObject* samples[kLayoutCount] = {};
-  rules.layouts.assign(kLayoutCount, nullptr);
-  if (names != nullptr && itertools != nullptr && PyDict_SetItemString(names, "itertools", itertools) == 0 &&
-      PyDict_SetItemString(names, "__builtins__", PyEval_GetBuiltins()) == 0) {
-    PyObject* done = PyRun_String(
-        "class Sequence:\n    def __getitem__(self, index):\n        if index > 4: raise IndexError\n        "
-        "return index\n",
-        Py_file_input, names, names);
-    Py_XDECREF(done);
-    for (int i = 0; i < kLayoutCount; ++i) {
-      samples[i] = PyRun_String(kLayouts[i].sample, Py_eval_input, names, names);
-      if (samples[i] == nullptr) PyErr_Clear();
-      else if (size_fits(Py_TYPE(samples[i]), kLayouts[i].fields)) rules.layouts[i] = Py_TYPE(samples[i]);
-    }
-    // All are on trial together, since one draws from another; those that fail are then struck off.
-    set_type_rules(rules);
-    for (int i = 0; i < kLayoutCount; ++i) {
-      FrameMemory memory;
-      if (rules.layouts[i] != nullptr && !memory.iterator_goes_back(samples[i])) rules.layouts[i] = nullptr;
-    }
-  }
-  PyErr_Clear();
-  set_type_rules(rules);
-  for (PyObject* sample : samples) Py_XDECREF(sample);
-  Py_XDECREF(itertools);
-  Py_XDECREF(names);
 }
 
 }  // namespace finitude::bindings

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/frames_code.h"
+#include "bindings/frames_layouts.h"
 #include "bindings/frames_values.h"
 #include "bindings/python_compat.h"
 
@@ -57,8 +58,8 @@ struct IteratorRecord {
   bool strong = false;
   PyObject* object = nullptr;    // address
   PyObject* ref = nullptr;       // owned: the iterator when strong, or a weak reference to it, or null
-  std::int64_t words[5] = {};    // positions, by field; for an inner iterator 1 where there was one
-  PyObject* objects[5] = {};     // owned; positions that are Python integers
+  std::int64_t words[kMaxFields] = {};    // positions, by field; for an inner iterator 1 where there was one
+  PyObject* objects[kMaxFields] = {};     // owned; positions that are Python integers
   Value source;                  // what it runs over
   std::uint64_t source_shape = 0;
   int end = 0;

@@ -314,13 +314,15 @@ inline bool type_iterates(PyTypeObject* type) {
   return type->tp_iternext != nullptr && type->tp_iternext != absent;
 }
 
-// Fields behind the object header, one letter a word; the letters are explained in frames_iterators.cpp.
+// Fields behind the object header, one letter a word; the letters are explained in frames_layouts.h.
 #if PY_VERSION_HEX >= 0x030c0000
 inline constexpr const char* kRangeIteratorFields = "nnn";      // start, step, len
 inline constexpr const char* kLongRangeIteratorFields = "ppp";
+inline constexpr const char* kPairwiseFields = "Io-";           // iterator, the value before, result
 #else
 inline constexpr const char* kRangeIteratorFields = "nnnn";     // index, start, step, len
 inline constexpr const char* kLongRangeIteratorFields = "pppp";
+inline constexpr const char* kPairwiseFields = "Io";
 #endif
 #if PY_VERSION_HEX >= 0x030b0000
 inline constexpr const char* kEnumerateFields = "ni-p-";        // index, iterator, result, long index, one

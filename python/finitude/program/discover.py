@@ -234,6 +234,15 @@ def is_users_class(kind):
     return kind.__module__ == "__main__" or file is not None and not is_library(file)
 
 
+def referents(it):
+    """What an object of CPython's own holds, as the garbage collector is told. A tuple among it may be one that is being filled or has
+    empty places (itertools.zip_longest's), which nothing of Python's may read: its elements stand for it."""
+    found = gc.get_referents(it)
+    if any(type(value) is tuple for value in found):
+        return [inner for value in found for inner in (gc.get_referents(value) if type(value) is tuple else (value,))]
+    return found
+
+
 def held_by(it):
     """The values of an object's attributes, slots too. Not by vars(), which makes a dict of them that all later accesses of the
     program's have to go through (CPython 3.11 and 3.12)."""

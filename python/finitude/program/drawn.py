@@ -18,11 +18,14 @@ from ..base import compat
 from ..base._places import is_library
 from . import discover, one_way, readers
 
-# Those whose position a snapshot of the stack knows (src/bindings/frames_iterators.cpp), beside generators.
+# Those whose position a snapshot of the stack knows (src/bindings/frames_layouts.cpp), beside generators.
 KNOWN = tuple({type(i) for i in (
     iter(()), iter([]), reversed([]), iter(""), iter("\u0105"), iter(b""), iter(range(1)), iter(range(1 << 70)), iter({}), iter({}.values()),
     iter({}.items()), reversed({}), reversed({}.values()), reversed({}.items()), iter(set()), enumerate(()), zip(), map(abs, ()),
-    filter(None, ()), itertools.islice((), 0), itertools.chain(), itertools.count(), itertools.repeat(0), itertools.cycle(()))})
+    filter(None, ()), itertools.islice((), 0), itertools.chain(), itertools.count(), itertools.repeat(0), itertools.cycle(()),
+    itertools.product(), itertools.combinations((), 0), itertools.combinations_with_replacement((), 0), itertools.starmap(abs, ()),
+    itertools.filterfalse(None, ()), itertools.takewhile(bool, ()), itertools.dropwhile(bool, ()), itertools.compress((), ()),
+    itertools.pairwise(()), itertools.zip_longest())})
 ENDLESS = (itertools.count, itertools.cycle, itertools.repeat)
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
 IN_MEMORY = (io.BytesIO, io.StringIO)
@@ -194,7 +197,7 @@ def _drawn_by(it):
         found = gc.get_referents(it) if frame is None else [*gc.get_referents(it), *gc.get_referents(frame)]
         return [i for i in found if _iterates(i)]
     # These two keep their iterators in a tuple, beside one of what they gave last.
-    found = it.__reduce__()[1] if type(it) in (zip, map) else gc.get_referents(it)
+    found = it.__reduce__()[1] if type(it) in (zip, map) else discover.referents(it)
     return [i for i in found if not isinstance(i, (type, types.ModuleType))]
 
 

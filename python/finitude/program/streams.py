@@ -143,7 +143,7 @@ def _inside(it):
         drawn = (r for r in (*gc.get_referents(it), *gc.get_referents(frame)) if hasattr(type(r), "__next__"))
         return [*discover.names_of(frame).values(), *drawn]
     elif kind.__module__ in ("builtins", "itertools", "functools"):
-        return gc.get_referents(it) if hasattr(kind, "__next__") or kind.__name__ == "partial" else []
+        return discover.referents(it) if hasattr(kind, "__next__") or kind.__name__ == "partial" else []
     else:
         inner = []
     if kind.__module__.startswith(LOADING) or isinstance(it, torch.nn.Module) or discover.is_users_class(kind):
