@@ -7,10 +7,12 @@ import socket
 import subprocess
 import textwrap
 import time
+import types
 
 import pytest
 import torch  # noqa: F401  its libraries
 from finitude import _native
+from finitude.second_run import again
 from helpers import LIMIT, finitude, write_script
 from process_support import TORCHRUN, cold, lost_its_port, made, plain_launch
 
@@ -234,15 +236,15 @@ if rank == 1 and step == 3:
 
 
 def test_where_one_rank_cannot_go_back_none_does(tmp_path):
-    """Rank 0 holds a pipe, which gives each line once."""
+    """Rank 0 holds a pipe, which gives each line once. All are started again once the program, which went on, has ended."""
     text = ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN").replace(
         "torch.manual_seed(0)", "torch.manual_seed(0)\nif rank == 0: lines = os.fdopen(os.pipe()[0])", 1)
     got = torchrun(tmp_path, text, "--on-alarm", "skip")
     lines = sorted(line.split()[:4] for line in got.out.splitlines())
     assert lines == [["rank", "0", "True", "True"], ["rank", "1", "True", "True"]], got.told()
     assert [(a["step"], a["rank"], a["rerun"], a["rerun_by"]) for a in got.alarms] == [
-        (3, 1, "not-run", "none"), (3, 0, "not-run", "none")], [a["rerun_text"] for a in got.alarms]
-    assert all("rank 0: rewind: lines gives each thing once" in a["rerun_text"] and "--level trace" in a["rerun_text"] for a in got.alarms), \
+        (3, 1, "persistent", "restart"), (3, 0, "persistent", "restart")], [a["rerun_text"] for a in got.alarms]
+    assert all("(rank 0: rewind: lines gives each thing once" in a["rerun_text"] and "--level trace" not in a["rerun_text"] for a in got.alarms), \
         [a["rerun_text"] for a in got.alarms]
 
 
@@ -299,6 +301,25 @@ def test_a_step_that_only_one_rank_may_see_is_not_left_out_there_alone(tmp_path)
     alarm = got.the_alarm()
     assert got.code == 1 and (alarm["rank"], alarm["step"], alarm["action"]) == (1, 3, "stopped"), got.told()
     assert "other ranks may not see it" in alarm["text"]
+    assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("restart", True) and alarm["births"][0]["source"].endswith("loss * NAN"), got.told()
+
+
+def _wanted(step, action, harmless=False):
+    alarm = {"harmless": harmless, "action": action}
+    return types.SimpleNamespace(alarm=alarm, order={"step": step}, member=types.SimpleNamespace(document={"watched": {"steps": 100}}))
+
+
+@pytest.mark.parametrize("policy, wanted, seconds, taken", [
+    ("skip", [("stopped", 9), ("the step was left out", 30)], 9000, [9]),
+    ("stop", [("the script's own", 9)], 9000, [9]),
+    ("skip", [("the step was left out", 3), ("the step was left out", 9), ("the step was left out", 9)], 20, [9, 9]),
+    ("skip", [("the step was left out", 99)], 301, []),
+    ("stop", [("reported, the step is applied", 7, True)], 301, [7]),
+])
+def test_for_which_alarms_all_ranks_are_started_again(policy, wanted, seconds, taken):
+    """For those that ended the run, however long it takes; else for the last, where it does not take long."""
+    found = again._worth_it([_wanted(step, action, *harmless) for action, step, *harmless in wanted], types.SimpleNamespace(on_alarm=policy), seconds)
+    assert [one.order["step"] for one in found] == taken
 
 
 def test_one_rank_under_a_launcher_is_explained_as_ever(tmp_path):

@@ -68,6 +68,15 @@ def test_one_that_does_not_come_is_waited_for_once(votes):
     assert "an earlier step did not come to all ranks" in again[0] and time.monotonic() - began < 0.25
 
 
+def test_one_that_has_gone_by_is_not_waited_for(votes):
+    """It has taken the step without seeing anything; nothing is given up for that."""
+    two = votes(2)
+    two[0].has_gone_by = lambda rank: rank == 1
+    began = time.monotonic()
+    assert cast(two, [("", ""), None])[0] == "rank 1 has taken this step" and time.monotonic() - began < 0.25
+    assert not two[0].goes and not together._left
+
+
 def test_one_that_comes_too_late_hears_that_the_others_have_gone_on(votes):
     """It finds the votes of all, and still must not go back alone."""
     told = cast(votes(2), [("", "rewind"), ("", "rewind")], delays=(0, 0.6))

@@ -20,6 +20,31 @@ bool hands_on(const Op& op, const TensorUse& output) {
   });
 }
 
+bool same_bytes(const TensorUse& a, const TensorUse& b) { return a.storage == b.storage && a.begin == b.begin && a.end == b.end; }
+
+// It is there to be written, and not read: "output..." of their schemas, and all that recv_ is given.
+bool only_written(const Op& op, const TensorUse& use) { return use.arg.starts_with("out") || op.name.starts_with("c10d::recv"); }
+
+void not_yet_written(TensorUse& use) {
+  use.health.nan = use.health.pos_inf = use.health.neg_inf = 0;
+  use.first_bad = -1;
+  use.bad_rows.clear();
+}
+
+// What they are given to write into holds whatever lay there before, bad values of an earlier step perhaps. Where it is as it
+// was, the call is not over: what comes is seen by whoever reads it next.
+void leave_out_leftovers(Op& op) {
+  for (TensorUse& in : op.inputs) {
+    if (in.health.ok() || !readable(in) || !only_written(op, in)) continue;
+    for (TensorUse& out : op.outputs) {
+      const bool as_before = out.health.nan == in.health.nan && out.health.pos_inf == in.health.pos_inf &&
+                             out.health.neg_inf == in.health.neg_inf && out.first_bad == in.first_bad;
+      if (same_bytes(in, out) && as_before) not_yet_written(out);
+    }
+    not_yet_written(in);
+  }
+}
+
 }  // namespace
 
 void LateWrites::looked_at(std::vector<Op>& ops, const TensorUse& use) {
@@ -63,11 +88,11 @@ void LateWrites::open(const Op& op, OpId id, const TensorUse& use, std::uint32_t
 void LateWrites::ended(std::vector<Op>& ops, OpId id) {
   const Op& op = ops[id];
   if (exchanges_values(op.name) && !only_waits(op)) {
+    leave_out_leftovers(ops[id]);
     // Their schemas do not say which of their tensors they write: c10d::recv_ writes what it is given.
     for (std::uint32_t i = 0; i < op.inputs.size(); ++i) {
       const TensorUse& in = op.inputs[i];
-      const auto same = [&](const TensorUse& out) { return out.storage == in.storage && out.begin == in.begin && out.end == in.end; };
-      if (std::ranges::none_of(op.outputs, same)) open(op, id, in, i, kNone);
+      if (std::ranges::none_of(op.outputs, [&](const TensorUse& out) { return same_bytes(in, out); })) open(op, id, in, i, kNone);
     }
     for (std::uint32_t i = 0; i < op.outputs.size(); ++i) open(op, id, op.outputs[i], kNone, i);
     return;

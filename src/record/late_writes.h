@@ -11,7 +11,8 @@
 namespace finitude::record {
 
 // Follows one trace as it is gathered. A tensor of a collective that was finite at the end of its call and is not when it
-// is looked at next, with no write in between, is told as an output of the collective. Not for several threads at a time.
+// is looked at next, with no write in between, is told as an output of the collective. What lay in one
+// that it only writes is no value of its own. Not for several threads at a time.
 class LateWrites {
  public:
   // An op that is complete in `ops`: what it wrote, or had written by others.

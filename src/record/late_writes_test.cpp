@@ -86,6 +86,33 @@ TEST_F(LateWritesTest, WhatIsReceivedIsAnInputOnly) {
   EXPECT_EQ(trace.ops[0].inputs[0].health.nan, 0u);
 }
 
+TEST_F(LateWritesTest, WhatLayInAReceivedTensorBeforeIsOfNoAccount) {
+  run("aten::empty_like", {}, {part(2)});
+  run("c10d::recv_", {part(2)}, {});
+  run("aten::mul", {part(4)}, {});
+  const Trace trace = sink_.take();
+  EXPECT_EQ(nan_of(trace, 1), 4u);
+  EXPECT_EQ(trace.ops[1].inputs[0].health.nan, 0u);
+}
+
+TEST_F(LateWritesTest, NorIsWhatLayInAnOutput) {
+  SeenTensor one = part(2), other = part(2, 0, 16, 2);
+  one.use.arg = other.use.arg = "output_tensor";
+  run("c10d::_reduce_scatter_base_", {one, part(0, 0, 16, 1)}, {part(2)});         // not over yet
+  run("c10d::_allgather_base_", {other, part(0, 0, 16, 1)}, {part(3, 0, 16, 2)});  // over
+  const Trace trace = sink_.take();
+  EXPECT_EQ(nan_of(trace, 0), 0u);
+  EXPECT_EQ(trace.ops[0].inputs[0].health.nan, 0u);
+  EXPECT_EQ(nan_of(trace, 1), 3u);
+}
+
+TEST_F(LateWritesTest, OfWhatIsReducedInPlaceItIs) {
+  run("c10d::allreduce_", {part(2)}, {part(2)});
+  const Trace trace = sink_.take();
+  EXPECT_EQ(trace.ops[0].inputs[0].health.nan, 2u);
+  EXPECT_EQ(nan_of(trace, 0), 2u);
+}
+
 TEST_F(LateWritesTest, ThePartsOfABucketAreAddedToIt) {
   run("c10d::allreduce_", {part()}, {part()});
   run("aten::div", {part(0, 0, 8)}, {});

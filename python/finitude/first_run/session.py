@@ -345,7 +345,7 @@ class Session:
         if self.vote is not None and self.vote.parted:
             action = "stop"
         elif not written or undone:
-            action = ranks.may_do_alone(action, alarm, lambda: sinks_of.bad_parameters(optimizer, undone))
+            action = ranks.may_do_alone(action, alarm, lambda: together.all_see(self, optimizer, ordinal, alarm, undone))
         skipped = "the step was undone" if undone else "reported, the step is applied" if written else "the step was left out"
         stopped = "the step was undone, stopped" if undone else alarm.get("action", "stopped")
         alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)

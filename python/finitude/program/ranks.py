@@ -1,8 +1,8 @@
 """Which rank of how many this process is, and what one rank may decide alone.
 
-Ranks do not agree on a veto yet. Under DistributedDataParallel they need not: every rank is given the same gradients, so
+Under DistributedDataParallel they need not: every rank is given the same gradients, so
 each sees the same bad one and leaves the same step out. Where a rank could be the only one to see a value it must not act
-alone: see `seen_by_all`. A second run repeats collective operations, so all make it or none: see together.py.
+alone: they ask one another first. A second run repeats collective operations, so all make it or none: see together.py.
 """
 
 import os
@@ -62,10 +62,10 @@ def seen_by_all(parameters, by_everyone=False):
     return False
 
 
-def may_do_alone(action, alarm, bad_parameters):
+def may_do_alone(action, alarm, all_see):
     """The action, or what this rank does instead: left out on one rank only, a step would let its weights differ from
-    the others'. bad_parameters: a function that gives those whose gradients are bad."""
-    if action != "skip" or not several() or seen_by_all(bad_parameters()):
+    the others'. all_see: a function that tells whether all ranks see what is bad."""
+    if action != "skip" or not several() or all_see():
         return action
     alarm["text"] += "; other ranks may not see it, so this one does not leave the step out alone"
     return "warn" if alarm["harmless"] else "stop"

@@ -1,6 +1,6 @@
 """The second run of a program of several ranks: all of it starts once more, and each rank that stopped is armed at its step.
 
-Only after the first run has ended, so only for a run that `--on-alarm stop` ended.
+Only after the first run has ended: where an alarm ended it, and for one that it went on from where that does not take long.
 """
 
 import ctypes
@@ -20,14 +20,16 @@ from .apart import Apart, directories_of, scratch_outside, written_below
 
 ORDER = "order.json"   # in the directory of a rank: what a second run of it is to explain
 RERUNS = ("persistent", "transient", "order-dependent", "not-run")  # docs/format/report.md
+TOGETHER = "one rank alone cannot run a step again that exchanges values with others; with --level trace every step is recorded"
 ELSEWHERE = "the run has ranks on other machines, which this one cannot start again; with --level trace every step is recorded"
+LONGEST = 300    # seconds: where the first run took longer up to a step that did not end it, it is not run again for that
 _POLL = 0.1
 _PR_SET_PDEATHSIG = 1
 
 
 def _order(read):
     """An order as a process of the run left it, as far as it is read here; ValueError for what is none."""
-    if not isinstance(read, dict) or type(read.get("step")) is not int or not all(
+    if not isinstance(read, dict) or type(read.get("step")) is not int or not isinstance(read.get("decided", []), list) or not all(
             read.get(key) is None or isinstance(read[key], str) for key in ("capsule", "capsule_told")):
         raise ValueError("no order")
     return read
@@ -66,9 +68,10 @@ class _Wanted:
         told = {key: found["findings"][key] for key in ("births", "cause", "fix", "path")} if found["findings"].get("births") else {}
         if not merge.is_alarm({**self.alarm, **told, "step": found["step"]}):
             return False
+        passed_over = "; ".join(t for t in self.alarm["rerun_text"].split("; ") if t and t not in TOGETHER)
         self.alarm.update(told)
         self.alarm.update(step=found["step"], rerun=found["rerun"], rerun_by="restart", rerun_verified=found["verified"],
-                          rerun_text="; ".join(t for t in (found["text"], files) if t))
+                          rerun_text="; ".join(t for t in (found["text"], files) if t) + (f" ({passed_over})" if passed_over else ""))
         if found.get("capsule") and self.order.get("capsule") and os.path.isfile(os.path.join(self.order["capsule"], "capsule.json")):
             self.alarm["capsule"] = self.order["capsule_told"]
             if redact:
@@ -96,15 +99,27 @@ def _orders(members, directory):
     return wanted
 
 
+def _worth_it(wanted, settings, seconds):
+    """Of those alarms, the ones for which the program is run again: those that ended it; else the last that it went on from, where
+    its step was harmless or left out and it does not take long."""
+    ended = [one for one in wanted if not one.alarm.get("harmless") and
+             (settings.on_alarm == "stop" or str(one.alarm.get("action")).endswith("stopped"))]
+    steps = max((one.member.document["watched"].get("steps", 0) for one in wanted), default=0)
+    last = max((one.order["step"] for one in wanted), default=0)
+    is_short = seconds * (last + 1) / max(1, steps) <= LONGEST
+    return ended or [one for one in wanted if is_short and one.order["step"] == last]
+
+
 def explain(members, command, environment, settings, seconds, cwd=None):
-    """Runs the whole program again for the alarms that ended it, and puts what was found into the members' reports.
+    """Runs the whole program again for the alarms that ended it or are still to be explained, and puts what was found into the
+    members' reports.
     seconds: how long the first run took. True if an alarm was explained."""
-    if settings.on_alarm != "stop":
+    if settings.on_alarm in ("raise", "warn"):
         return False
     cwd = cwd or os.getcwd()
     directory = scratch_outside(*directories_of(cwd, command[1:]))
     try:
-        wanted = _orders(members, directory)
+        wanted = _worth_it(_orders(members, directory), settings, seconds)
         if not wanted:
             return False
         size = max(m.document["watched"].get("ranks", 1) for m in members if m.document)
@@ -112,6 +127,8 @@ def explain(members, command, environment, settings, seconds, cwd=None):
             for one in wanted:
                 one.alarm["rerun_text"] = ELSEWHERE
             return False
+        if len(wanted) < size and any(one.order.get("decided") for one in wanted):
+            return False          # a rank that has no order would apply what all of them left out before
         for one in wanted:
             with open(one.path, "w", encoding="utf-8") as f:
                 json.dump(one.order, f)

@@ -66,7 +66,7 @@ def told(session, optimizer, late):
     parameters = discover.parameters(optimizer) if optimizer is not None else []
     session.told.known.note(tensor for _, _, tensor in (sinks_of.of_optimizer(optimizer) if optimizer is not None else ()))
     session.told.known.note_frames()
-    action = ranks.may_do_alone(action, alarm, lambda: [parameters[i] for i, *_ in late["gradients"] if parameters])
+    action = ranks.may_do_alone(action, alarm, lambda: ranks.seen_by_all([parameters[i] for i, *_ in late["gradients"] if parameters]))
     ends = action in ("stop", "raise")
     left_out = "the step was left out" if late["left_out"] else "reported, the step is applied"
     alarm["action"] = "stopped" if ends else left_out

@@ -18,7 +18,6 @@ from . import again, apart, process, started
 
 ENVIRONMENT = "FINITUDE_RESTART"
 LONGEST_SEARCH = 300  # seconds up to the step that a search has found: it is not run a third time where that takes longer
-TOGETHER = "one rank alone cannot run a step again that exchanges values with others; with --level trace every step is recorded"
 
 
 def is_possible(session):
@@ -37,10 +36,11 @@ def run(session, alarm, expected, where="window", hand=None):
     if is_one_more := session.second_runs.in_place_only():
         session.second_runs.end_in_place()
     if ranks.several():
-        findings.passed_over(alarm, TOGETHER)
-        if session.member and start is not None and not alarm["harmless"]:
-            _leave_order(session, alarm, {**_order(start, alarm, expected, where, hand, session.makers), "ranks": ranks.world()[1]})
-            if session.config.on_alarm == "stop":
+        findings.passed_over(alarm, again.TOGETHER)
+        if session.member and start is not None and not (alarm["harmless"] and session.damaged):
+            left = _leave_order(session, alarm, {**_order(start, alarm, expected, where, hand, session.makers), "ranks": ranks.world()[1],
+                                                 "decided": session.decided})
+            if left and session.config.on_alarm == "stop":
                 session.teller.later = alarm
         return False
     if start is None or start.command is None:
@@ -146,14 +146,16 @@ def _order(start, alarm, expected, where, hand, makers):
 
 
 def _leave_order(session, alarm, order):
-    """For whoever started all ranks: they can only be run again together, which needs this run to be over."""
+    """For whoever started all ranks: they can only be run again together, which needs this run to be over. True if it is left: there
+    is one order for a rank, and that of a step that was applied gives way to none but one of another sort."""
     directory = session.report.run_directory()
-    if directory is None:
-        return
+    if directory is None or alarm["harmless"] and os.path.exists(os.path.join(directory, again.ORDER)):
+        return False
     if capsule.wanted(session) and "advisory" not in alarm and (folder := capsule.folder_for(session, alarm)):
         order = {**order, "alarm": safe(alarm), "capsule": os.path.abspath(folder), "capsule_told": folder}
     with open(os.path.join(directory, again.ORDER), "w", encoding="utf-8") as f:
         json.dump(order, f)
+    return True
 
 
 class Target:

@@ -25,17 +25,64 @@ STALL_S = 180.0       # and all of them together
 _POLL_S = 0.005
 _WATCH_S = 0.25
 _GO, _BACK = "go", "back"
+_RING_S = 0.25        # how often it is looked at what steps the others have taken
 _left = ""            # why this rank has given up agreeing with the others, for the rest of the run
+_asked = {}           # key of the last step of which the ranks were asked whether they see it -> do they all
 
 
 def vote_on(session, optimizer, alarm):
     """A vote of all ranks on a second run in place, or None where some of them may not be in this alarm."""
     if _native.window(optimizer)["on_device"]:  # the exchange waits in kernels there: all are started again instead
         return None
-    if not ranks.several() or alarm["harmless"] or session.config.on_alarm == "raise" or not ranks.seen_by_all(sinks_of.bad_parameters(optimizer, False), by_everyone=True):
+    if not ranks.several() or alarm["harmless"] or session.config.on_alarm == "raise":
+        return None
+    if not ranks.seen_by_all(sinks_of.bad_parameters(optimizer, False), by_everyone=True) and \
+            not _all_say(session, alarm["optimizer_ordinal"], alarm):
         return None
     store = compat.group_store()
-    return Vote(store, f"finitude/{alarm['optimizer_ordinal']}/{alarm['step']}") if store is not None else None
+    return Vote(store, _key(alarm["optimizer_ordinal"], alarm)) if store is not None else None
+
+
+def all_see(session, optimizer, ordinal, alarm, written):
+    """Is every rank in this alarm? written: the step has written what is bad."""
+    if ranks.seen_by_all(sinks_of.bad_parameters(optimizer, written)):
+        return True
+    return not alarm["harmless"] and not _native.window(optimizer)["on_device"] and _all_say(session, ordinal, alarm)
+
+
+def _key(ordinal, alarm):
+    return f"finitude/{ordinal}/{alarm['step']}"
+
+
+def _all_say(session, ordinal, alarm):
+    """Nothing makes sure of it (shards, gradients that the program itself exchanges): each rank that sees the bad step says
+    so, and waits for the others. Those that see nothing bad do not come; they take the step, which their ring tells."""
+    key = _key(ordinal, alarm)
+    if key not in _asked:
+        store = compat.group_store()
+        _asked.clear()
+        _asked[key] = store is not None and not Vote(store, f"{key}/seen", _Rings(session, ordinal, alarm["step"]).has_taken).cast("")
+    return _asked[key]
+
+
+class _Rings:
+    """The steps that other ranks of this machine have taken, in the rings beside this rank's own."""
+
+    def __init__(self, session, ordinal, step):
+        self.directory, self.ordinal, self.step = session.member and session.report.run_directory(), ordinal, step
+        self._looked = {}     # rank -> when
+
+    def has_taken(self, rank):
+        now = time.monotonic()
+        if not self.directory or now - self._looked.get(rank, 0.0) < _RING_S:
+            return False
+        self._looked[rank] = now
+        try:
+            ring = _native.read_ring(os.path.join(os.path.dirname(self.directory), f"rank-{rank}", "steps.ring"))
+            os.kill(ring["pid"], 0)                      # no leftover of one that a launcher has started anew since
+        except (OSError, ValueError):
+            return False
+        return any(s["optimizer"] == self.ordinal and s["step"] >= self.step for s in reversed(ring["steps"]))
 
 
 def part(vote):
@@ -57,8 +104,10 @@ def has_told(session, vote):
 class Vote:
     """One question, on which each rank votes once."""
 
-    def __init__(self, store, key):
-        self.store, self.key = store, key
+    def __init__(self, store, key, has_gone_by=lambda rank: False):
+        """has_gone_by: tells of a rank that it will not come any more."""
+        self.store, self.key, self.has_gone_by = store, key, has_gone_by
+        self.gone_by = None
         self.rank, self.size = ranks.world()
         self.goes = False
         self.parted = ""      # why the ranks cannot go on together after their second run
@@ -93,8 +142,9 @@ class Vote:
         global _left
         if missing := self._missing("vote", LIMIT_S, f"{self.key}/decided"):
             late = ", ".join(map(str, missing))
-            decided = self._decide(f"rank {late} did not come to this step within {LIMIT_S:.0f} s")
-            if decided != _GO:
+            decided = self._decide(f"rank {late} did not come to this step within {LIMIT_S:.0f} s" if self.gone_by is None else
+                                   f"rank {self.gone_by} has taken this step")
+            if decided != _GO and self.gone_by is None:
                 _left = "an earlier step did not come to all ranks"
             return decided
         ways = {r: self.store.get(self._of("vote", r)).decode() for r in self._others()} \
@@ -103,12 +153,15 @@ class Vote:
         return self._decide(_GO if other is None else f"rank {other} would go back to elsewhere")
 
     def _missing(self, what, seconds, until=""):
-        """The ranks that have not left their word after so long, or after `until` was set by another."""
+        """The ranks that have not left their word after so long, after `until` was set by another, or once one has gone by."""
         missing, limit = self._others(), time.monotonic() + seconds
         while missing and time.monotonic() < limit:
             if until and self.store.check([until]):
                 return []
             missing = [r for r in missing if not self.store.check([self._of(what, r)])]
+            self.gone_by = next(filter(self.has_gone_by, missing), None)
+            if self.gone_by is not None:
+                break
             if missing:
                 time.sleep(_POLL_S)
         return missing

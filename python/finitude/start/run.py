@@ -114,7 +114,7 @@ def _on_sigterm(session):
 
 
 def _explain_ranks(session):
-    """Ranks that this program started itself and that an alarm ended: all of it runs again, together."""
+    """Ranks that this program started itself: all of it runs again, together, where an alarm of theirs is to be explained."""
     from ..base import pages
     from ..findings import merge
     from ..second_run import again
@@ -148,10 +148,10 @@ def _end(session, ended):
             ended.error, ended.code = lost, 1
         if ended.error is not None or ended.code not in (None, 0):
             session.program_raised(ended.error or ended.exit)
-            if session.target is None and not isinstance(ended.error, KeyboardInterrupt):
-                _explain_ranks(session)
         elif session.target is None:
             _look_a_last_time(session, ended)
+        if session.target is None and not isinstance(ended.error, KeyboardInterrupt):
+            _explain_ranks(session)
         session.has_time = ended.error is None
         session.end()
     except (KeyboardInterrupt, SystemExit):

@@ -92,8 +92,8 @@ class Run:
         members = merge.members(self.directory)
         document = self.document(members)
         text, places = self._write(members, document)
-        ended_by_alarm = code not in (0, -signal.SIGINT, -signal.SIGTERM) and document["alarms"]
-        if ended_by_alarm and again.explain(members, self.argv, self.environment, self.settings, time.monotonic() - self.began):
+        nobody_waits = code in (-signal.SIGINT, -signal.SIGTERM) or not document["alarms"]
+        if not nobody_waits and again.explain(members, self.argv, self.environment, self.settings, time.monotonic() - self.began):
             document = self.document(members)
             pages.tell(document)
             text, places = self._write(members, document)
