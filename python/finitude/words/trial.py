@@ -14,6 +14,7 @@ from ..base import checked_json, family
 from ..base.plain_json import Damaged, read, safe
 from ..capsules import pack
 from ..capsules.start_check import is_sound
+from ..start import targets
 
 CONFIRM_SECONDS = 60  # at least, for the steps before the one of the capsule
 EXIT_FIXED, EXIT_NOT_FIXED, EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 0, 1, 2, 3, 4
@@ -145,7 +146,22 @@ def _run(folder, about, way, options, scratch):
         with open(result, encoding="utf-8") as f:
             return json.load(f)
     except (OSError, ValueError):
-        return {"verdict": "not reached", "text": f"the program did not come to a step of an optimizer ({ended})"}
+        return {"verdict": "not reached", "text": f"the program did not come to a step of an optimizer ({ended})" + _without_torch(options["with"], environment)}
+
+
+def _without_torch(words, environment):
+    """A hint where the command names a Python that is not ours, and has no torch."""
+    target = targets.resolve(words[0], words[1:])
+    if target.kind != "command" or not targets.PYTHON_NAME.match(os.path.basename(target.name)):
+        return ""
+    look = "import importlib.util, sys; sys.exit(77 if importlib.util.find_spec('torch') is None else 0)"
+    try:
+        code = subprocess.run([target.name, "-c", look], env=environment, stdin=subprocess.DEVNULL, stdout=2, timeout=60).returncode
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    named = target.name if words[0] == target.name else f"{words[0]} ({target.name})"
+    return f"; {named} has no torch: without a Python in front, or with {sys.executable}, it is run where " \
+        "finitude is" if code == 77 else ""
 
 
 def _part(document, key):
