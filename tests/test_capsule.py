@@ -8,12 +8,14 @@ import platform
 import re
 import shutil
 import subprocess
+import types
 
 import pytest
 import torch  # noqa: F401  its libraries
 
 import helpers
 from finitude import _native
+from finitude.capsules import capsule
 
 PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
 
@@ -280,6 +282,18 @@ def test_too_large_is_told(tmp_path):
     assert result.the_alarm()["capsule"] is None
     assert any("reads more than 1 MB" in what for what in result.watched["not_watched"]), result.told()
     assert not [*tmp_path.glob("finitude-runs/*/step-*")]
+
+
+def test_the_size_that_bounds_a_capsule_is_told_where_it_does(tmp_path):
+    told = []
+    session = types.SimpleNamespace(config=types.SimpleNamespace(capsule_max=3), not_watched=told.append)
+    (tmp_path / "capsule.json").write_text("{}")
+    for why, folder in (("would take 4 MB", None), ("its folder cannot be written: No space left on device", None), ("", tmp_path), ("", None)):
+        capsule._tell(session, {"step": 5}, why, "identical", folder)
+    (tmp_path / "capsule.json").write_text('{"start": {}}')
+    capsule._tell(session, {"step": 5}, "", "identical", tmp_path)
+    assert told == ["a capsule of step 5: would take 4 MB (--capsule-max 3)", "a capsule of step 5: its folder cannot be written: No space left on device",
+                    "in the capsule of step 5 what `replay --with` needs: it would grow too large by it (--capsule-max 3)"]
 
 
 FULL = """
