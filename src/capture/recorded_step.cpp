@@ -13,8 +13,13 @@ Status read_recorded_step(const std::string& path, nlohmann::json* about, Tape* 
   *about = nlohmann::json::object();
   if (std::filesystem::is_directory(path, error)) return read_capsule(path, about, tape);
   std::string bytes;
-  const Status status = base::read_file(path, &bytes);
-  return status.ok() ? read_tape(bytes, tape) : status;
+  if (const Status status = base::read_file(path, &bytes); !status.ok()) return status;
+  if (const Status status = read_tape(bytes, tape); !status.ok()) return status;
+  for (const Storage& storage : tape->storages) {
+    if (storage.origin == Storage::kInput && !storage.external.empty() && storage.bytes.empty())
+      return Status("is the tape of a capsule, whose inputs lie in a file beside it: name the folder");
+  }
+  return {};
 }
 
 }  // namespace finitude::capture

@@ -1,5 +1,7 @@
 #include "cli/replay/replay_command_torch.h"
 
+#include <c10/core/ScalarType.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -93,7 +95,7 @@ class Command {
   }
 
   int checked() {
-    const std::string how = replay::outcome_of(replay::play(tape_, {}));
+    const std::string how = replay::outcome_of(replay::play(tape_, options_.play));
     out_(how.substr(0, how.find('\n')) + "\n");
     return how == "identical" ? kDone : kNotReproduced;
   }
@@ -130,7 +132,21 @@ class Command {
     return std::max(say(told), save(kept.outcomes));
   }
 
+  bool has_float16() const {
+    bool found = false;
+    for (const capture::Entry& entry : tape_.entries) {
+      for (const auto* values : {&entry.args, &entry.results}) {
+        capture::for_each_tensor(*values, [&](const capture::TensorRef& t) { found = found || t.dtype == static_cast<std::uint8_t>(c10::ScalarType::Half); });
+      }
+    }
+    return found;
+  }
+
   int retyped() {
+    if (options_.play.dtype == "bfloat16" && !has_float16()) {
+      err_("bfloat16 takes the place of float16, which this step does not have: nothing would be computed otherwise\n");
+      return kCannotHere;
+    }
     replay::PlayOptions as_it_was = options_.play;
     as_it_was.dtype.clear();
     replay::KeepOutcomes usual(tape_), changed(tape_);

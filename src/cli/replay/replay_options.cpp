@@ -42,9 +42,12 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
   };
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
-    if (const auto option = with_value.find(word); option != with_value.end()) {
-      if (i + 1 >= words.size()) return word + " needs a value";
-      if (!option->second(words[++i])) return word + " cannot be " + words[i];
+    const std::size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;  // --threads=2
+    const std::string name = word.substr(0, equals);
+    if (const auto option = with_value.find(name); option != with_value.end()) {
+      if (equals == std::string::npos && i + 1 >= words.size()) return word + " needs a value";
+      const std::string value = equals == std::string::npos ? words[++i] : word.substr(equals + 1);
+      if (!option->second(value)) return name + " cannot be " + value;
     } else if (word == "--step-through") {
       options->step_through = true;
     } else if (word == "--check") {
@@ -64,6 +67,7 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
   if (options->capsule.empty()) return "which capsule?";
   if (options->play.device == "cuda" && (!options->play.dtype.empty() || !options->script.empty()))
     return std::string(options->script.empty() ? "--dtype" : "--script") + " computes on the CPU: leave --device cuda out";
+  if (options->check && !options->play.dtype.empty()) return "--check compares bits: leave --dtype out";
   if (!options->stop_at.empty() && !options->break_at.empty()) return "--stop-at or --break, not both";
   return "";
 }
