@@ -305,6 +305,14 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 """
 
 
+def test_what_another_program_needs_is_measured_without_what_is_on_the_tape(tmp_path):
+    """Weights of 1 MB, which the step reads, and as much in the optimizer's state, which it does not."""
+    wide = SCRIPT.replace("EXTRA = None", "table = nn.Parameter(torch.rand(43_000, 6))").replace("model.parameters(), lr=0.01)", "[*model.parameters(), table], lr=0.01)")
+    wide = wide.replace("loss = (", "loss = 0 * table.mean() + (").replace("torch.optim.Adam(", "torch.optim.RMSprop(")
+    result = run(tmp_path, "--capsule-max", "3", script=wide)   # in all 1 + 1 MB, and a little
+    assert "start" in json.loads((tmp_path / result.the_alarm()["capsule"] / "capsule.json").read_text()), result.told()
+
+
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path):
     large = SCRIPT.replace("loss = (", "loss = 0 * model[0](table).mean() + (").replace("EXTRA = None", FULL + "table = torch.rand(10_000, 6)")
     result = run(tmp_path, "--on-alarm", "skip", script=large)
