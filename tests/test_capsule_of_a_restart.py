@@ -101,6 +101,22 @@ def test_a_derivative_by_autograd_grad_too(tmp_path):
     assert finitude(tmp_path, "replay", alarm["capsule"]).code == 0
 
 
+def test_one_that_the_script_catches_is_told_of(tmp_path):
+    got = training(tmp_path, """
+        torch.autograd.set_detect_anomaly(True)
+        for i, x in enumerate(batches):
+            opt.zero_grad()
+            try:
+                (model(x) * (i not in (2, len(batches) - 1))).pow(2).sum(1).sqrt().mean().backward()
+            except RuntimeError:
+                continue
+            opt.step()
+    """, "--on-alarm", "stop")
+    assert got.code == 0 and not got.alarms and got.watched["handled_by_script"] == 2, got.told()
+    assert [(a["kind"], a["text"]) for a in got.report["advisories"]] == 2 * [
+        ("handled-by-script", "PowBackward0 gave NaN in backward, which anomaly mode ended; the script caught that")], got.told()
+
+
 def test_an_error_of_other_words_is_no_alarm(tmp_path):
     got = training(tmp_path, "torch.autograd.set_detect_anomaly(True)\nraise RuntimeError('returned nan values')\n", "--on-alarm", "stop")
     assert got.code == 1 and not got.alarms, got.told()

@@ -1,5 +1,6 @@
 #include "bindings/live_torch.h"
 
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -126,6 +127,20 @@ bool is_found_inf(PyObject* optimizer) {
   return found;
 }
 
+// A backward pass has raised: of anomaly mode the Python side finds out whether it was for a derivative that gave NaN. The error stays.
+void tell_raised() {
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (value != nullptr && trace != nullptr) PyException_SetTraceback(value, trace);
+  if (value != nullptr) {
+    PyObject* r = call_cold("on_backward_raised", value);
+    if (r == nullptr) switch_off("on_backward_raised");
+    Py_XDECREF(r);
+  }
+  PyErr_Restore(type, value, trace);
+}
+
 // torch.autograd._engine_run_backward(tensors, grad_tensors, retain, create, inputs, allow_unreachable=, accumulate_grad=)
 PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Metered hook(Piece::kHook);
@@ -166,6 +181,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   }
   --engine_depth;
   if (outermost && result != nullptr) as_guest(after_backward);
+  if (outermost && result == nullptr && torch::autograd::AnomalyMode::is_enabled()) tell_raised();
   return result;
 }
 
