@@ -109,8 +109,9 @@ def test_calls_that_there_are_not(capsule, tmp_path, word, said):
 
 
 def test_the_tape_of_a_capsule_without_the_rest_is_told(capsule):
-    code, _, err = alone(capsule / "tape.bin")
-    assert code == 3 and "name the folder" in err, err
+    for part in ("tape.bin", "capsule.json"):
+        code, _, err = alone(capsule / part)
+        assert code == 3 and "name the folder" in err, err
 
 
 def test_save_tensors(capsule, tmp_path):

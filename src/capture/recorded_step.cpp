@@ -14,6 +14,8 @@ Status read_recorded_step(const std::string& path, nlohmann::json* about, Tape* 
   if (std::filesystem::is_directory(path, error)) return read_capsule(path, about, tape);
   std::string bytes;
   if (const Status status = base::read_file(path, &bytes); !status.ok()) return status;
+  if (bytes.starts_with("PK\x03\x04")) return Status("is a packed capsule: `finitude unpack` makes its folder again");
+  if (std::filesystem::path(path).filename() == "capsule.json") return Status("is a part of a capsule: name the folder that it lies in");
   if (const Status status = read_tape(bytes, tape); !status.ok()) return status;
   for (const Storage& storage : tape->storages) {
     if (storage.origin == Storage::kInput && !storage.external.empty() && storage.bytes.empty())
