@@ -331,6 +331,7 @@ def test_damaged_and_foreign_folders(tmp_path):
     for other in (tmp_path, tmp_path / "nowhere"):
         assert helpers.finitude(tmp_path, "replay", str(other)).code == 3
         assert replay(other)[0] == 3
+    assert f"one lies in it: name {folder}\n" in replay(folder.parent)[1]
     assert helpers.finitude(tmp_path, "replay").code == 2
 
 
