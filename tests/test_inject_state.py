@@ -290,7 +290,8 @@ def test_the_start_of_earlier_versions_is_sound_and_hostile_trees_are_not(tmp_pa
     for _ in range(40):
         deep = {"list": [deep]}
     for changes in ({"trees": {"w": {"a": deep}}}, {"trees": {"w": {"a": {"list": [1]}}}}, {"trees": {"w": []}}, {"trees": []}, {"not_kept": "w"},
-                    {"trees": {"w": {"a": {"float": "1e9"}}}}, {"trees": {"w": {"a": {}}}}, {"backwards": -1}, {"gradients": [1]}):
+                    {"trees": {"w": {"a": {"float": "1e9"}}}}, {"trees": {"w": {"a": {}}}}, {"backwards": -1}, {"gradients": [1]},
+                    {"stepped": "1"}):
         assert not is_sound(with_one(**changes)), changes
     assert not is_sound({**start, "unwritten": [-1]}) and not is_sound({**start, "unwritten": {}})
 
