@@ -127,6 +127,10 @@ def test_save_tensors(capsule, tmp_path):
     assert results["gradient.0.weight"].shape == (8, 6) and not torch.isfinite(results["loss"]).all()
     code, _, err = replay(tmp_path, "--save-tensors", tmp_path / "no" / "such.safetensors", capsule)
     assert code == 4 and "cannot be written" in err
+    for words in (("--save-tensors", capsule / "tensors.safetensors"), ("--script", capsule / "tensors.py")):  # which writes tensors.safetensors, too
+        code, _, err = replay(tmp_path, *words, capsule)
+        assert code == 2 and "tensors.safetensors is a file of the capsule itself" in err, err
+    assert alone("--check", capsule)[0] == 0
 
 
 def test_a_prompt_with_the_tensors(capsule, tmp_path):

@@ -3,6 +3,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -65,6 +66,12 @@ class Command {
       return kUnreadable;
     }
     if (options_.report) return report(about);
+    namespace fs = std::filesystem;
+    for (const fs::path& file : {fs::path(options_.save_tensors), fs::path(options_.script), fs::path(options_.script).replace_extension(".safetensors")}) {
+      if (!would_replace_part(file)) continue;
+      err_(file.string() + " is a file of the capsule itself: name another one\n");
+      return kUsage;
+    }
     if (about.contains("redacted") && about["redacted"] != false) {
       err_(options_.capsule + " was made with --redact: its values were left out, so it cannot be replayed. `finitude dump` shows "
                                      "the statistics of its operations\n");
@@ -89,6 +96,13 @@ class Command {
   }
 
  private:
+  bool would_replace_part(const std::filesystem::path& file) const {
+    std::error_code error;
+    const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+    return file.has_filename() && std::filesystem::is_regular_file(file, error) && std::filesystem::is_directory(options_.capsule, error) &&
+           std::filesystem::equivalent(folder, options_.capsule, error);
+  }
+
   int say(const Told& told) {
     (told.code == kCannotHere ? err_ : out_)(told.text);
     return told.code;
