@@ -8,12 +8,14 @@ import platform
 import re
 import shutil
 import subprocess
+import types
 
 import pytest
 import torch  # noqa: F401  its libraries
 
 import helpers
 from finitude import _native
+from finitude.capsules import capsule
 
 PLAYER = pathlib.Path(_native.__file__).with_name("finitude-replay")
 
@@ -282,6 +284,18 @@ def test_too_large_is_told(tmp_path):
     assert not [*tmp_path.glob("finitude-runs/*/step-*")]
 
 
+def test_the_size_that_bounds_a_capsule_is_told_where_it_does(tmp_path):
+    told = []
+    session = types.SimpleNamespace(config=types.SimpleNamespace(capsule_max=3), not_watched=told.append)
+    (tmp_path / "capsule.json").write_text("{}")
+    for why, folder in (("would take 4 MB", None), ("its folder cannot be written: No space left on device", None), ("", tmp_path), ("", None)):
+        capsule._tell(session, {"step": 5}, why, "identical", folder)
+    (tmp_path / "capsule.json").write_text('{"start": {}}')
+    capsule._tell(session, {"step": 5}, "", "identical", tmp_path)
+    assert told == ["a capsule of step 5: would take 4 MB (--capsule-max 3)", "a capsule of step 5: its folder cannot be written: No space left on device",
+                    "in the capsule of step 5 what `replay --with` needs: it would grow too large by it (--capsule-max 3)"]
+
+
 FULL = """
 import resource
 # As on a full disk: no file grows beyond 64 KB.
@@ -289,6 +303,14 @@ import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 """
+
+
+def test_what_another_program_needs_is_measured_without_what_is_on_the_tape(tmp_path):
+    """Weights of 1 MB, which the step reads, and as much in the optimizer's state, which it does not."""
+    wide = SCRIPT.replace("EXTRA = None", "table = nn.Parameter(torch.rand(43_000, 6))").replace("model.parameters(), lr=0.01)", "[*model.parameters(), table], lr=0.01)")
+    wide = wide.replace("loss = (", "loss = 0 * table.mean() + (").replace("torch.optim.Adam(", "torch.optim.RMSprop(")
+    result = run(tmp_path, "--capsule-max", "3", script=wide)   # in all 1 + 1 MB, and a little
+    assert "start" in json.loads((tmp_path / result.the_alarm()["capsule"] / "capsule.json").read_text()), result.told()
 
 
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path):
@@ -309,6 +331,7 @@ def test_damaged_and_foreign_folders(tmp_path):
     for other in (tmp_path, tmp_path / "nowhere"):
         assert helpers.finitude(tmp_path, "replay", str(other)).code == 3
         assert replay(other)[0] == 3
+    assert f"one lies in it: name {folder}\n" in replay(folder.parent)[1]
     assert helpers.finitude(tmp_path, "replay").code == 2
 
 

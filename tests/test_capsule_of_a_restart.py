@@ -101,6 +101,55 @@ def test_a_derivative_by_autograd_grad_too(tmp_path):
     assert finitude(tmp_path, "replay", alarm["capsule"]).code == 0
 
 
+# Sharpness-aware: an optimizer whose step lets another one step, after a closure that it calls twice. Only where it moved the weights to, a log fails.
+AROUND = """
+        class Around(torch.optim.Optimizer):
+            def __init__(self, params):
+                super().__init__(params, {"lr": 0.1})
+                self.base, self.moved = torch.optim.SGD(self.param_groups, lr=0.1), False
+            def step(self, closure):
+                with torch.enable_grad(): closure()
+                self.moved = True
+                with torch.enable_grad(): closure()
+                self.moved = False
+                self.base.step()
+        opt = Around(model.parameters())
+        for i, x in enumerate(batches):
+            def closure():
+                opt.zero_grad()
+                loss = torch.log(model(x).pow(2).sum(1) * (not (opt.moved and i == 3))).mean()
+                loss.backward()
+                return loss
+            opt.step(closure)
+"""
+
+
+def test_a_step_inside_the_step_of_another_optimizer(tmp_path):
+    got = training(tmp_path, AROUND, "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    birth = alarm["births"][0]
+    assert (alarm["optimizer"], alarm["step"], alarm["rerun_by"], birth["phase"], birth["op"]) == ("SGD", 3, "restart", "forward", "aten::log"), got.told()
+    assert alarm["cause"]["class"] == "log-of-zero", alarm["cause"]
+    replayed = finitude(tmp_path, "replay", alarm["capsule"])
+    assert replayed.code == 0 and "identical: " in replayed.out, replayed.told()
+
+
+def test_one_that_the_script_catches_is_told_of(tmp_path):
+    got = training(tmp_path, """
+        torch.autograd.set_detect_anomaly(True)
+        for i, x in enumerate(batches):
+            opt.zero_grad()
+            try:
+                (model(x) * (i not in (2, len(batches) - 1))).pow(2).sum(1).sqrt().mean().backward()
+            except RuntimeError:
+                continue
+            opt.step()
+    """, "--on-alarm", "stop")
+    assert got.code == 0 and not got.alarms and got.watched["handled_by_script"] == 2, got.told()
+    assert [(a["kind"], a["text"]) for a in got.report["advisories"]] == 2 * [
+        ("handled-by-script", "PowBackward0 gave NaN in backward, which anomaly mode ended; the script caught that")], got.told()
+
+
 def test_an_error_of_other_words_is_no_alarm(tmp_path):
     got = training(tmp_path, "torch.autograd.set_detect_anomaly(True)\nraise RuntimeError('returned nan values')\n", "--on-alarm", "stop")
     assert got.code == 1 and not got.alarms, got.told()

@@ -325,6 +325,12 @@ def test_the_capsules_of_two_runs(tmp_path):
     assert found["both_non_finite"]["a"]["op"] == "aten::div" or found["both_non_finite"]["a"]["op"] == "aten::div_"
     code, found = compare(folders[0], folders[0])
     assert (code, found["verdict"]) == (0, "same")
+    # Against the trace of that step: by what the capsule's run traced, in which operators are as they were called.
+    (tmp_path / "trace").mkdir()
+    assert helpers.run(tmp_path / "trace", script(EPS="1e-5"), "--level", "trace").the_alarm()
+    code, found = compare(folders[0], tmp_path / "trace" / "report.json")
+    assert (code, found["by_statistics"]) == (0, True), found["divergence"]
+    assert not any(d["group"] in ("flags", "seeds") for d in found["about"]), found["about"]
 
 
 def test_a_capsule_and_a_trace(capsules, tmp_path):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from optimizer_support import BAD, BATCHES, INF, NAN, Dense, check, digest, few_objects, is_accepted, is_deterministic, train, watching
 
+import finitude
 from finitude import _native
 
 
@@ -216,6 +217,26 @@ def test_a_second_evaluation_that_fails_leaves_the_weights_as_they_were():
         assert all(torch.allclose(a, b, rtol=0, atol=1e-6) for a, b in zip(before, params))
         optimizer.step(evaluate)
         assert len(watch.alarms) == 1
+
+
+def test_what_a_closure_computes_is_not_the_arithmetic_of_the_optimizer():
+    net = Dense()
+    optimizer = Signs(list(net.parameters()))
+    zero = 1.0
+
+    def evaluate():
+        optimizer.zero_grad()
+        loss = torch.log(net(0).pow(2).mean() * zero)
+        loss.backward()
+        return loss
+
+    with finitude.watch(on_alarm="skip") as watch:   # with second runs
+        for zero in (1.0, 1.0, 0.0):
+            optimizer.step(evaluate)
+    (alarm,) = watch.alarms
+    birth = alarm["births"][0]
+    assert (alarm["rerun_by"], birth["phase"], birth["op"]) == ("closure", "forward", "aten::log"), alarm
+    assert alarm["cause"]["class"] == "log-of-zero"
 
 
 def test_trials_of_a_search_may_overflow_and_a_bad_start_is_undone():

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import shutil
+import sys
 
 import pytest
 import torch  # noqa: F401  its libraries
@@ -100,11 +101,24 @@ def test_what_cannot_be_done_is_told(captured, tmp_path):
     helpers.put_about(copy, about)
     old = captured.with_changes(capsule=str(copy))
     assert old.code == 4 and "does not hold what the program held" in old.err, old.told()
+    helpers.put_about(copy, {**about, "schema": 2})
+    later = captured.with_changes(capsule=str(copy))
+    assert later.code == 3 and "is a capsule of schema 2; this program reads 1" in later.err, later.told()
     assert helpers.finitude(tmp_path, "replay", str(copy), "--with").code == 2
+    assert helpers.finitude(tmp_path, "replay", str(copy), "--with", "x.py", "--threads", "99999").code == 2
     assert helpers.finitude(tmp_path, "replay", str(copy), "--with", "x.py", "--dtype", "float64").code == 2
     (tmp_path / "none.py").write_text("print('nothing trains')\n")
-    nothing = helpers.finitude(tmp_path, "replay", captured.capsule, "--with", "none.py")
-    assert nothing.code == 4 and "cannot be told" in nothing.out, nothing.told()
+    strange = tmp_path / "strange"   # as a file from elsewhere may say
+    shutil.copytree(captured.capsule, strange)
+    helpers.put_about(strange, {**captured.about, "flags": {"threads": -3}})
+    nothing = helpers.finitude(tmp_path, "replay", str(strange), "--with", "none.py")
+    assert nothing.code == 4 and "cannot be told" in nothing.out and "has no torch" not in nothing.out, nothing.told()
+    assert "nothing trains" in nothing.err and "Traceback" not in nothing.err, nothing.told()
+    bare = tmp_path / "python3"   # another Python than this one, as where an environment is not active
+    bare.write_text(f"#!/bin/sh\nexec {sys.executable} -S -E \"$@\"\n")
+    bare.chmod(0o755)
+    elsewhere = helpers.finitude(tmp_path, "replay", captured.capsule, "--with", f"{bare} none.py")
+    assert elsewhere.code == 4 and f"{bare} has no torch: without a Python in front, or with {sys.executable}," in elsewhere.out, elsewhere.told()
     for how in ("torch.func.grad(lambda w: (w * w).sum())(w)", "torch.autograd.grad((w * w).sum(), w)[0]"):
         (tmp_path / "none.py").write_text(f"import torch\nw = torch.ones(3, requires_grad=True)\nfor i in range(3):\n    g = {how}\n")
         by_hand = helpers.finitude(tmp_path, "replay", captured.capsule, "--with", "none.py")

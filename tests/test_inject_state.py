@@ -176,8 +176,7 @@ def test_another_optimizer_that_steps_in_between_is_put_in_place_after_that(tmp_
     assert captured.alarm["step"] == 5
     fixed = captured.with_changes((WEIGHT, "torch.log(x.sum(1, keepdim=True).clamp(min=1e-3))"))
     assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()
-    # After a jump the judge's own gradients are on the tape with what the first run's backward added to them: NaN.
-    assert which == 2 or "and so it is as step 5 of the program itself" in fixed.out, fixed.told()
+    assert "and so it is as step 5 of the program itself" in fixed.out, fixed.told()
     same = captured.with_changes()
     assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.told()
 
@@ -291,7 +290,8 @@ def test_the_start_of_earlier_versions_is_sound_and_hostile_trees_are_not(tmp_pa
     for _ in range(40):
         deep = {"list": [deep]}
     for changes in ({"trees": {"w": {"a": deep}}}, {"trees": {"w": {"a": {"list": [1]}}}}, {"trees": {"w": []}}, {"trees": []}, {"not_kept": "w"},
-                    {"trees": {"w": {"a": {"float": "1e9"}}}}, {"trees": {"w": {"a": {}}}}, {"backwards": -1}, {"gradients": [1]}):
+                    {"trees": {"w": {"a": {"float": "1e9"}}}}, {"trees": {"w": {"a": {}}}}, {"backwards": -1}, {"gradients": [1]},
+                    {"stepped": "1"}):
         assert not is_sound(with_one(**changes)), changes
     assert not is_sound({**start, "unwritten": [-1]}) and not is_sound({**start, "unwritten": {}})
 
@@ -303,8 +303,8 @@ def test_an_earlier_capsule_still_serves(tmp_path):
     about = json.loads((old / "capsule.json").read_text())
     about["start"].pop("unwritten")
     for told in about["start"]["optimizers"]:
-        for key in ("trees", "not_kept", "gradients", "backwards"):
-            told.pop(key)
+        for key in ("trees", "not_kept", "gradients", "backwards", "stepped"):
+            told.pop(key, None)
     helpers.put_about(old, about)
     assert captured.with_changes(capsule=str(old)).code == 1
     assert captured.with_changes(("torch.log(x.sum(1))", "torch.log(x.sum(1) + 0.01)"), capsule=str(old)).code == 0

@@ -3,13 +3,17 @@
 import io
 import json
 import os
+import pathlib
 import random
 import stat
+import subprocess
 import zipfile
 
 import pytest
+import torch  # noqa: F401  its libraries
 
 import helpers
+from finitude import _native
 from finitude.capsules import pack
 
 TAPE, TENSORS = b"tape " * 500, os.urandom(3000)
@@ -178,9 +182,20 @@ def test_a_packed_capsule_is_replayed_and_compared_as_it_is(tmp_path):
     again = helpers.finitude(tmp_path, "replay", "bad step.zip")
     assert again.code == 0 and again.out.startswith("identical"), again.told()
     assert helpers.finitude(tmp_path, "diff", folder, "bad step.zip").code == 0
+    alone = subprocess.run([pathlib.Path(_native.__file__).with_name("finitude-replay"), tmp_path / "bad step.zip"], capture_output=True, text=True)
+    assert alone.returncode == 3 and "is a packed capsule: `finitude unpack`" in alone.stderr, alone.stderr
     made = helpers.finitude(tmp_path, "unpack", "bad step.zip")
     assert (made.code, made.out) == (0, "bad step\n") and (tmp_path / "bad step" / "tape.bin").is_file(), made.told()
     assert helpers.finitude(tmp_path, "replay", "bad step").code == 0
+    # A packed capsule is packed anew; nothing else is overwritten, and what cannot be written is told by its own name.
+    (tmp_path / "folder").mkdir()
+    for name, code, told in (("bad step.zip", 0, ""), ("train.py", 4, "cannot write train.py: it is there already"),
+                             ("folder", 4, "cannot write folder: it is a folder"), ("nowhere/a.zip", 4, "cannot write nowhere/a.zip: No such file")):
+        made = helpers.finitude(tmp_path, "pack", folder, name)
+        assert made.code == code and told in made.err and ".partial-" not in made.err, made.told()
+    assert (tmp_path / "train.py").read_text().startswith("import torch") and not [*tmp_path.glob("*.partial-*")]
+    made = helpers.finitude(tmp_path, "unpack", "bad step.zip", "nowhere/a")
+    assert made.code == 4 and "cannot write nowhere/a: No such file" in made.err, made.told()
 
 
 @pytest.mark.parametrize(("words", "code"), [

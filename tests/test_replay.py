@@ -89,6 +89,7 @@ def test_stop_at(capsule, tmp_path):
     assert re.search(r"in +self +float32 \[8, 1\]  min 0 .* 1 zeros", out) and re.search(r"out +result +float32 \[8, 1\]  1 -Inf", out)
     index = re.search(r"call (\d+)", out)[1]
     assert replay(tmp_path, "--stop-at", index, capsule)[1] == out
+    assert replay(tmp_path, f"--stop-at={index}", capsule)[1] == out
     second = replay(tmp_path, "--stop-at", "aten::addmm#2", capsule)[1]
     assert second != replay(tmp_path, "--stop-at", "addmm", capsule)[1] and "aten::addmm" in second
 
@@ -100,10 +101,17 @@ def test_what_a_call_writes_is_shown_as_it_was_and_as_it_is_then(capsule, tmp_pa
 
 
 @pytest.mark.parametrize(("word", "said"), [("aten::nothing", "does not call aten::nothing"), ("log#9", "only 1 times"),
-                                            ("log#x", "behind #"), ("99999", "entries")])
+                                            ("log#x", "behind #"), ("99999", "the last number of the step is"),
+                                            ("linear", "does not call linear, or that is made of calls of other names (--step-through lists all calls)")])
 def test_calls_that_there_are_not(capsule, tmp_path, word, said):
     code, _, err = replay(tmp_path, "--stop-at", word, capsule)
     assert code == 2 and said in err
+
+
+def test_the_tape_of_a_capsule_without_the_rest_is_told(capsule):
+    for part in ("tape.bin", "capsule.json"):
+        code, _, err = alone(capsule / part)
+        assert code == 3 and "name the folder" in err, err
 
 
 def test_save_tensors(capsule, tmp_path):
@@ -119,6 +127,10 @@ def test_save_tensors(capsule, tmp_path):
     assert results["gradient.0.weight"].shape == (8, 6) and not torch.isfinite(results["loss"]).all()
     code, _, err = replay(tmp_path, "--save-tensors", tmp_path / "no" / "such.safetensors", capsule)
     assert code == 4 and "cannot be written" in err
+    for words in (("--save-tensors", capsule / "tensors.safetensors"), ("--script", capsule / "tensors.py")):  # which writes tensors.safetensors, too
+        code, _, err = replay(tmp_path, *words, capsule)
+        assert code == 2 and "tensors.safetensors is a file of the capsule itself" in err, err
+    assert alone("--check", capsule)[0] == 0
 
 
 def test_a_prompt_with_the_tensors(capsule, tmp_path):
@@ -129,6 +141,9 @@ def test_a_prompt_with_the_tensors(capsule, tmp_path):
     assert "['self'] 1" in done.stdout
     code, _, err = alone("--break", "log", capsule)
     assert code == 2 and "needs Python" in err
+    for words in (("--check", "--dtype", "float64"), ("--script", "birth.py", "--stop-at", "log"), ("--check", "--save-tensors=all.safetensors")):
+        code, _, err = alone(*words, capsule)
+        assert code == 2 and f"leave {words[-2] if '=' not in words[-1] else '--save-tensors'} out" in err, err
 
 
 def test_the_whole_step_in_float64(capsule, tmp_path):
@@ -140,6 +155,8 @@ def test_the_whole_step_in_float64(capsule, tmp_path):
     assert "float64 [8, 8]" in listed
     assert all("aten::bernoulli_" in line for line in listed.splitlines() if "bfloat16 [" in line), "but for what is drawn"
     assert replay(tmp_path, "--dtype", "float32", capsule)[0] == 0
+    code, _, err = replay(tmp_path, "--dtype=bfloat16", capsule)
+    assert code == 4 and "bfloat16 takes the place of float16, which this step does not have" in err
 
 
 OVERFLOW = """

@@ -1,5 +1,6 @@
 #include "bindings/live_torch.h"
 
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -126,6 +127,20 @@ bool is_found_inf(PyObject* optimizer) {
   return found;
 }
 
+// A backward pass has raised: of anomaly mode the Python side finds out whether it was for a derivative that gave NaN. The error stays.
+void tell_raised() {
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (value != nullptr && trace != nullptr) PyException_SetTraceback(value, trace);
+  if (value != nullptr) {
+    PyObject* r = call_cold("on_backward_raised", value);
+    if (r == nullptr) switch_off("on_backward_raised");
+    Py_XDECREF(r);
+  }
+  PyErr_Restore(type, value, trace);
+}
+
 // torch.autograd._engine_run_backward(tensors, grad_tensors, retain, create, inputs, allow_unreachable=, accumulate_grad=)
 PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   const Metered hook(Piece::kHook);
@@ -166,6 +181,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   }
   --engine_depth;
   if (outermost && result != nullptr) as_guest(after_backward);
+  if (outermost && result == nullptr && torch::autograd::AnomalyMode::is_enabled()) tell_raised();
   return result;
 }
 
@@ -197,8 +213,17 @@ PyObject* leave_to_scaler(OptimizerEntry& entry) {
   Py_RETURN_NONE;
 }
 
-// The arguments with the closure replaced by one that judges what it evaluated.
+PyObject* tell_armed(PyObject* optimizer) {
+  PyObject* r = call_cold("on_armed", optimizer);
+  if (r == nullptr) return nullptr;
+  Py_DECREF(r);
+  Py_RETURN_NONE;
+}
+
+// The arguments with the closure replaced by one that judges what it evaluated. What is computed in it is forward; what the optimizer computes
+// itself is told by its methods on the stack. The guard around the step puts the phase back.
 PyObject* begin_closure(OptimizerEntry& entry, PyObject* args, PyObject* kwargs) {
+  if (!entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kForward;
   PyObject* r = call_cold("on_closure", entry.self, args, kwargs);
   entry.closure_open = !entry.in_torch && r != nullptr && r != Py_None;
   return r;
@@ -266,17 +291,15 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   }
   if (l.steps_open > 0 && !in_backward()) {  // the step of the optimizer around it is the one that counts
     ++entry->step;
+    const bool armed = begin_trace_of_target(*entry);
     close_window(*entry);
+    if (armed) return tell_armed(optimizer);
     Py_RETURN_NONE;
   }
   if (closure) return begin_closure(*entry, args[1], args[2]);
   copy_before_jump(*entry);
   commit_window(*entry, verdict, lr);
-  if (l.target_set && entry->ordinal == l.target_ordinal && entry->step == l.target_first) {
-    PyObject* r = call_cold("on_armed", optimizer);
-    if (r == nullptr) return nullptr;
-    Py_DECREF(r);
-  }
+  if (l.target_set && entry->ordinal == l.target_ordinal && entry->step == l.target_first) return tell_armed(optimizer);
   Py_RETURN_NONE;
 }
 

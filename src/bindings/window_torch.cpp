@@ -288,6 +288,16 @@ void record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, doub
                      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count())});
 }
 
+bool begin_trace_of_target(const OptimizerEntry& entry) {
+  const Live& l = live();
+  if (!l.target_set || entry.ordinal != l.target_ordinal || entry.step != l.target_first) return false;
+  if (observe::Tracer& tracer = observe::Tracer::get(); !tracer.on()) {
+    tracer.start(&places());
+    if (l.tape_when_armed != 0) observe::TapeRecorder::get().start(l.tape_when_armed, &places());
+  }
+  return true;
+}
+
 void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook) {
   const Metered rest(Piece::kVerdict);
   Live& l = live();
@@ -300,11 +310,8 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
                    verdict.grad_absmax > 1.8e19;
   entry.lr = lr;
   ++entry.step;
+  begin_trace_of_target(entry);
   observe::Tracer& tracer = observe::Tracer::get();
-  if (l.target_set && entry.ordinal == l.target_ordinal && entry.step == l.target_first && !tracer.on()) {
-    tracer.start(&places());
-    if (l.tape_when_armed != 0) observe::TapeRecorder::get().start(l.tape_when_armed, &places());
-  }
   const bool armed = tracer.on() && !tracer.sketches();
   const bool taped = tape_follows();
   if ((armed || taped) && may_hook && entry.in_torch) observe::Tracer::thread_phase() = record::Phase::kOptimizer;

@@ -32,6 +32,8 @@ inline GradMark judge(const at::Tensor& gradient) { return observe::judge_gradie
 
 // `may_be_late`: the verdict on gradients that lie on a device need not be known before the optimizer steps.
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late = false);
+// The step before the one that a second process explains is about to be applied: its trace begins. True: it has.
+bool begin_trace_of_target(const OptimizerEntry& entry);
 // `may_hook`: false where torch is walking over the optimizer's hooks already.
 void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, bool may_hook = true);
 // One record into the ring of steps (record::StepFlags), before the window is closed.

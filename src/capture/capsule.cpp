@@ -139,13 +139,18 @@ std::vector<NamedTensor> not_on_tape(std::vector<NamedTensor> start, const Tape&
   return rest;
 }
 
-// Which of the fills of the tape are memory as it was handed out: what lies there by chance comes up in no other run. Its file does not tell.
+// Which of the fills of the tape are memory as it was handed out: what lies there by chance comes up in no other run. Its file does not tell. Nor
+// need those come up that no call reads, as results of the step that it did not see being written: another program is to come to others.
 json unwritten_fills(const Tape& tape) {
   json found = json::array();
+  std::set<StorageId> read;
+  for (const Entry& entry : tape.entries) {
+    if (entry.kind == Entry::kCall) for_each_tensor(entry.args, [&](const TensorRef& t) { read.insert(t.storage); });
+  }
   std::size_t number = 0;
   for (const Entry& entry : tape.entries) {
     if (entry.kind != Entry::kFill) continue;
-    if (entry.traced != kNotTraced) found.push_back(number);
+    if (entry.traced != kNotTraced || !read.contains(entry.number)) found.push_back(number);
     ++number;
   }
   return found;
@@ -273,13 +278,14 @@ Status draft_capsule(Tape tape, json about, const CapsuleOptions& options, std::
     tape.statistics.clear();
     size -= of_statistics;
   }
+  start = not_on_tape(std::move(start), tape);
   for (const NamedTensor& tensor : start) size += tensor.bytes.size();
   if (options.redact || size > options.max_bytes) {
     start.clear();
     about.erase("start");
   }
   if (const auto told = about.find("start"); told != about.end() && told->is_object()) (*told)["unwritten"] = unwritten_fills(tape);
-  draft->start = not_on_tape(std::move(start), tape);
+  draft->start = std::move(start);
   draft->tape = std::move(tape);
   draft->about = std::move(about);
   draft->redact = options.redact;

@@ -7,14 +7,42 @@
 #include "capture/tape_file.h"
 
 namespace finitude::capture {
+namespace {
+
+// Of a folder that is no capsule, as that of a run: the first of those that lie in it, by name, or empty.
+std::string capsule_in(const std::string& folder) {
+  std::string first;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code unknown;
+    const std::string name = it->path().filename().string();
+    const bool is_one = name.find(".partial-") == std::string::npos && std::filesystem::exists(it->path() / "capsule.json", unknown);
+    if (is_one && (first.empty() || name < first)) first = name;
+  }
+  return first;
+}
+
+}  // namespace
 
 Status read_recorded_step(const std::string& path, nlohmann::json* about, Tape* tape) {
   std::error_code error;
   *about = nlohmann::json::object();
-  if (std::filesystem::is_directory(path, error)) return read_capsule(path, about, tape);
+  if (std::filesystem::is_directory(path, error)) {
+    const std::filesystem::path folder(path);
+    const std::string inside = std::filesystem::exists(folder / "capsule.json", error) ? "" : capsule_in(path);
+    if (!inside.empty()) return Status("is no capsule, but one lies in it: name " + (folder / inside).string());
+    return read_capsule(path, about, tape);
+  }
   std::string bytes;
-  const Status status = base::read_file(path, &bytes);
-  return status.ok() ? read_tape(bytes, tape) : status;
+  if (const Status status = base::read_file(path, &bytes); !status.ok()) return status;
+  if (bytes.starts_with("PK\x03\x04")) return Status("is a packed capsule: `finitude unpack` makes its folder again");
+  if (std::filesystem::path(path).filename() == "capsule.json") return Status("is a part of a capsule: name the folder that it lies in");
+  if (const Status status = read_tape(bytes, tape); !status.ok()) return status;
+  for (const Storage& storage : tape->storages) {
+    if (storage.origin == Storage::kInput && !storage.external.empty() && storage.bytes.empty())
+      return Status("is the tape of a capsule, whose inputs lie in a file beside it: name the folder");
+  }
+  return {};
 }
 
 }  // namespace finitude::capture

@@ -9,6 +9,8 @@ namespace {
 using capture::Entry;
 using capture::Tape;
 
+constexpr char kList[] = " (--step-through lists all calls)";
+
 bool number(std::string_view text, std::size_t* value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
   return error == std::errc() && end == text.data() + text.size() && !text.empty();
@@ -56,8 +58,8 @@ std::optional<std::size_t> find_call(const Tape& tape, std::string_view word, st
   std::size_t index = 0;
   if (number(word, &index)) {
     if (index < tape.entries.size() && tape.entries[index].kind == Entry::kCall) return index;
-    *why = index < tape.entries.size() ? "entry " + std::string(word) + " is no call"
-                                       : "there are " + std::to_string(tape.entries.size()) + " entries";
+    *why = (index < tape.entries.size() ? "number " + std::string(word) + " of the step is " + call_name(tape, index) + ", no call"
+                                        : "the last number of the step is " + std::to_string(std::max<std::size_t>(tape.entries.size(), 1) - 1)) + kList;
     return std::nullopt;
   }
   std::size_t wanted = 1, seen = 0;
@@ -74,7 +76,7 @@ std::optional<std::size_t> find_call(const Tape& tape, std::string_view word, st
       continue;
     if (++seen == wanted) return i;
   }
-  *why = seen == 0 ? "the step does not call " + std::string(name)
+  *why = seen == 0 ? "the step does not call " + std::string(name) + ", or that is made of calls of other names" + kList
                    : "the step calls " + std::string(name) + " only " + std::to_string(seen) + " times";
   return std::nullopt;
 }

@@ -25,6 +25,8 @@ std::string report_of_capsule(const nlohmann::json& about, const std::string& fo
   if (!about.is_object() || about.value("kind", nlohmann::json()) != "finitude capsule" ||
       alarm == about.end() || !alarm->is_object())
     return "is not that of a capsule";
+  if (const nlohmann::json schema = about.value("schema", nlohmann::json()); schema != 1)
+    return "is that of a capsule of schema " + printable(schema.dump()) + "; this program reads 1";
   report = {{"schema", 1}, {"outcome", "alarm"}, {"advisories", nlohmann::json::array()}};
   for (const char* key : {"finitude", "torch", "python", "command", "script"}) {
     if (const auto found = about.find(key); found != about.end()) report[key] = *found;

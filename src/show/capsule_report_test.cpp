@@ -64,6 +64,9 @@ TEST(CapsuleReport, SaysWhyThereIsNone) {
     EXPECT_EQ(report_of_capsule(about, "", report), "is not that of a capsule") << about;
   }
   json about = capsule_of(sample("loss_forward"));
+  about["schema"] = 2;
+  EXPECT_EQ(report_of_capsule(about, "", report), "is that of a capsule of schema 2; this program reads 1");
+  about["schema"] = 1;
   about["alarm"].erase("step");
   EXPECT_NE(report_of_capsule(about, "", report).find("holds no report of schema 1"), std::string::npos);
   about = capsule_of(sample("loss_forward"));

@@ -77,10 +77,11 @@ Recording read(const std::string& path) {
   return r;
 }
 
-// Tapes are played where all that are to be compared can be, and there is something to play them with; else what was traced is compared.
+// Tapes are played where all that are to be compared can be, and there is something to play them with; else what was traced is compared. So it is
+// where one of the two is a trace: that has operators as they were called, a tape those that computed.
 void choose(Recording& a, Recording& b, const Players* players) {
   const auto plays = [&](const Recording& r) { return !r.is_tape || (players != nullptr && r.has_values()); };
-  const bool all_play = plays(a) && plays(b);
+  const bool all_play = plays(a) && plays(b) && a.is_tape == b.is_tape;
   for (Recording* r : {&a, &b}) {
     if (!r->is_tape || all_play) continue;
     const std::string why = take_statistics(*r);

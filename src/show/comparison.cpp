@@ -133,7 +133,7 @@ class Comparison {
     if (kind == "operators") return "they part where one calls other operators than the other";
     if (kind == "input") {
       const std::string source = text(d, "source");
-      return source == "data" ? "they part in the data that the step reads" : "they part in a " + source + " that the step begins with";
+      return source == "data" ? "they part in the data that the step reads" : "they part in " + source + ", which the step begins with";
     }
     if (kind == "wiring") return "they part where the same operator reads something else";
     if (kind == "non-finite") return "they part where one side gets NaN or Inf; until there only rounding differs";
@@ -232,7 +232,8 @@ class Comparison {
     const Json& all = list(doc_, "about");
     for (std::size_t i = 0; i < all.size(); ++i) {
       const std::string a = text(all[i], "a"), b = text(all[i], "b");
-      line(i == 0 ? "recorded" : "", {{text(all[i], "key") + ": " + (a.empty() ? "none" : a) + " against " + (b.empty() ? "none" : b)}});
+      const std::string seed = text(all[i], "group") == "seeds" ? "seed of " : "";
+      line(i == 0 ? "recorded" : "", {{seed + text(all[i], "key") + ": " + (a.empty() ? "none" : a) + " against " + (b.empty() ? "none" : b)}});
     }
   }
 

@@ -13,7 +13,7 @@ import time
 import torch
 
 from .. import _native
-from ..base import sources
+from ..base import plain_json, sources
 from ..base.plain_json import is_plain, safe
 from ..findings.capsule_alarm import forget_removed, without_sources
 from ..program import begun, discover, flags, ranks
@@ -27,6 +27,7 @@ FINE = ("identical", "not tried", "nothing to compare", "operators of other libr
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "MKL_CBWR", "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA",
              "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "CUDA_VISIBLE_DEVICES", "PYTHONHASHSEED", "PYTORCH_ALLOC_CONF",
              "PYTORCH_CUDA_ALLOC_CONF", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
+_for_another_program = set()   # folders being written that are to hold what `replay --with` puts in place
 
 
 def wanted(session):
@@ -133,13 +134,15 @@ def write(session, alarm, folder=None, beside=False):
             session.teller.tell(alarm)
             raise
         if not why:
+            if held:
+                _for_another_program.add(folder)
             session.capsules[folder] = alarm
             alarm["capsule_pending"] = True
             return folder
         _tell(session, alarm, why)
         return None
     why, replayed = _native.capsule_write(*what)
-    _tell(session, alarm, why, replayed)
+    _tell(session, alarm, why, replayed, folder if held else None)
     if why:
         return None
     _native.capsules_keep_newest(os.path.dirname(folder), session.config.capsules, folder)
@@ -153,11 +156,23 @@ def drop():
     _native.tape_clear()
 
 
-def _tell(session, alarm, why, replayed=""):
+def _tell(session, alarm, why, replayed="", folder=None):
+    limit_told = f"(--capsule-max {session.config.capsule_max})"
     if why:
-        session.not_watched(f"a capsule of step {alarm['step']}: {why} (--capsule-max {session.config.capsule_max})")
-    elif not replayed.startswith(FINE):
+        session.not_watched(f"a capsule of step {alarm['step']}: {why}" + (f" {limit_told}" if why.endswith(" MB") else ""))
+    elif folder is not None and not _has_start(folder):
+        session.not_watched(f"in the capsule of step {alarm['step']} what `replay --with` needs: it would grow too large by it {limit_told}")
+    if why:
+        return
+    if not replayed.startswith(FINE):
         session.not_watched(f"all of step {alarm['step']}: its capsule comes out otherwise when it is replayed ({replayed})")
+
+
+def _has_start(folder):
+    try:
+        return "start" in plain_json.read(os.path.join(folder, "capsule.json"), 64 << 20)
+    except (OSError, ValueError):
+        return True      # it is gone again, or another process has it: nothing is known
 
 
 def settle(session):
@@ -168,7 +183,7 @@ def settle(session):
             continue
         del alarm["capsule_pending"]
         why = f"its folder {done['why_not']}" if done["why_not"] else ""
-        _tell(session, alarm, why, done["replayed"])
+        _tell(session, alarm, why, done["replayed"], done["folder"] if done["folder"] in _for_another_program else None)
         if why:  # it was said that it was being written
             alarm["capsule"] = None
             _say(f"finitude: step {alarm['step']} leaves no capsule: {why}\n")

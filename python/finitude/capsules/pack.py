@@ -16,7 +16,7 @@ import tempfile
 import zipfile
 import zlib
 
-EXIT_USAGE, EXIT_INPUT = 2, 3
+EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
 SUFFIX = ".capsule.zip"
 ABOUT = "capsule.json"
 NAMES = (ABOUT, "tape.bin", "tensors.safetensors", "start.safetensors", "statistics.bin")
@@ -27,6 +27,7 @@ CHUNK = 1 << 20
 USAGE = {
     "pack": f"""usage: finitude pack CAPSULE [FILE]
 Puts the folder of a capsule into one file (default: CAPSULE{SUFFIX}), which `finitude replay` and `finitude diff` take as it is.
+A packed capsule of that name is replaced; any other file stays.
 """,
     "unpack": f"""usage: finitude unpack FILE [FOLDER] [--max-mb N]
 Makes the folder of a capsule again (default: the name of the file without {SUFFIX}). Refuses what is no packed capsule, and more than
@@ -72,7 +73,11 @@ def pack(folder, out):
             sizes = _about(f.read)
     except OSError as e:
         raise Refused(f"is not the folder of a capsule: {ABOUT}: {e.strerror}") from None
-    handle, partial = tempfile.mkstemp(prefix=os.path.basename(out) + ".partial-", dir=os.path.dirname(os.path.abspath(out)))
+    if os.path.isdir(out):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder, name the file that is to be made", out)
+    if os.path.lexists(out) and not is_packed(out):
+        raise FileExistsError(errno.EEXIST, "it is there already, and no packed capsule", out)
+    handle, partial = _made_beside(tempfile.mkstemp, out)
     try:
         # Numbers hardly shrink; the tape and the text do.
         with os.fdopen(handle, "wb") as f, zipfile.ZipFile(f, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -86,8 +91,17 @@ def pack(folder, out):
     except BaseException as e:
         with contextlib.suppress(OSError):
             os.unlink(partial)
-        if isinstance(e, OSError) and e.filename is None:  # it was written to
+        if isinstance(e, OSError) and e.filename in (None, partial):  # it was written to
             e.filename = out
+        raise
+
+
+def _made_beside(make, out):
+    """What a function of tempfile makes where `out` is to be; its failure is one of `out`."""
+    try:
+        return make(prefix=os.path.basename(out) + ".partial-", dir=os.path.dirname(os.path.abspath(out)))
+    except OSError as e:
+        e.filename = out
         raise
 
 
@@ -145,7 +159,7 @@ def unpack(file, folder, most=MOST_MB << 20, checked=lambda folder: None):
     """Makes the folder, which must not be there, whole or not at all. checked: of it, before it has its name; may raise."""
     if os.path.lexists(folder):
         raise Refused(f"is not unpacked: {folder} is there already")
-    partial = tempfile.mkdtemp(prefix=os.path.basename(folder) + ".partial-", dir=os.path.dirname(os.path.abspath(folder)))
+    partial = _made_beside(tempfile.mkdtemp, folder)
     try:
         for name, data in contents(file, most):
             with open(os.path.join(partial, name), "ab") as target:
@@ -233,7 +247,7 @@ def command(word, rest):
     if len(paths) not in (1, 2):
         sys.stderr.write(USAGE[word])
         return EXIT_USAGE
-    source = paths[0].rstrip(os.sep) or paths[0]
+    source, target = paths[0].rstrip(os.sep) or paths[0], None
     try:
         if word == "pack":
             target = paths[1] if len(paths) == 2 else source + SUFFIX
@@ -251,7 +265,8 @@ def command(word, rest):
         sys.stderr.write(f"finitude: {source} {e}\n")
         return EXIT_INPUT
     except OSError as e:
-        sys.stderr.write(f"finitude: {e.filename or source}: {e.strerror or e}\n")
-        return EXIT_INPUT
+        made = e.filename is not None and e.filename == target
+        sys.stderr.write(f"finitude: {'cannot write ' * made}{e.filename or source}: {e.strerror or e}\n")
+        return EXIT_CANNOT if made else EXIT_INPUT
     print(target)
     return 0

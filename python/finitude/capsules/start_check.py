@@ -56,7 +56,7 @@ def _is_tree(tree, depth=0):
 
 def _is_optimizer(told):
     return isinstance(told, dict) and isinstance(told.get("class"), str) and _is_count(told.get("ordinal"), 1 << 31) and \
-        type(told.get("failed")) is bool and _is_count(told.get("backwards", 0), 1 << 32) and _are_names(told.get("gradients", [])) and \
+        type(told.get("failed")) is bool and _is_count(told.get("backwards", 0), 1 << 32) and type(told.get("stepped", 0)) is int and _are_names(told.get("gradients", [])) and \
         _is_map(told.get("parameters"), _is_name) and _is_map(told.get("buffers"), _is_name) and \
         _is_map(told.get("state"), lambda s: _is_map(s, _is_name)) and \
         _is_map(told.get("scalars"), lambda s: _is_map(s, lambda v: isinstance(v, (bool, int, float, str)))) and \

@@ -231,8 +231,7 @@ class Session:
 
         return closures.wrap(self, optimizer, args, kwargs)
 
-    def on_unit_raised(self, error):
-        recall.raised(self, error)
+    on_unit_raised, on_backward_raised = recall.raised, dropped.backward_raised
 
     # -- what is done about it ------------------------------------------------------------------
 

@@ -11,12 +11,14 @@ from . import discover, sinks as sinks_of
 from .stored import MAX_DEPTH, MAX_ITEMS, NotKept, Tensors, plain_value, tree, whole
 
 _generators = None   # right where the recorded step began
+_counts = {}         # ordinal -> steps, of the optimizers that there were
 
 
-def here(generators=None):
-    """The step that is recorded begins."""
-    global _generators
+def here(generators=None, is_past=False):
+    """The step that is recorded begins. is_past: it began earlier, and what was taken since is not known."""
+    global _generators, _counts
     _generators = generators or _native.take_generators()
+    _counts = {} if is_past else {w["ordinal"]: w["step"] for w in map(_native.window, sinks_of.watched_optimizers())}
 
 
 def tensors_of(value, depth=0):
@@ -112,9 +114,13 @@ def _optimizer(optimizer, mine, tensors):
     groups = [{key: plain for key, value in group.items() if key != "params" and (plain := _option(value)) is not None}
               for group in optimizer.param_groups]
     buffers = {name: tensors.add(f"{prefix}buffer.{name}", b) for name, b in discover.buffers(optimizer)}
-    return {"class": type(optimizer).__name__, "ordinal": _native.window(optimizer)["ordinal"], "failed": mine,
+    window = _native.window(optimizer)
+    told = {"class": type(optimizer).__name__, "ordinal": window["ordinal"], "failed": mine,
             "parameters": parameters, "buffers": buffers, "state": state, "scalars": scalars, "trees": trees, "not_kept": not_kept[:MAX_ITEMS],
-            "groups": groups, "gradients": gradients, "backwards": _native.window(optimizer)["backwards"]}
+            "groups": groups, "gradients": gradients, "backwards": window["backwards"]}
+    if not mine and window["ordinal"] in _counts:
+        told["stepped"] = window["step"] - _counts[window["ordinal"]]
+    return told
 
 
 class Begun:
@@ -179,6 +185,6 @@ def take_samples():
 
 
 def forget():
-    global _begun, _generators
-    _begun, found, _generators = None, _begun, None
+    global _begun, _generators, _counts
+    _begun, found, _generators, _counts = None, _begun, None, {}
     return found

@@ -1,15 +1,18 @@
 """Where the bad value of a step was born that the script itself did not apply: told of the first such step of a run."""
 
+import weakref
+
 from .. import _native
 from ..capsules import capsule
 from ..findings import capsule_alarm, findings
 from ..findings.report import INNER
-from ..program import ranks, sinks as sinks_of
+from ..program import anomaly, ranks, sinks as sinks_of
 from . import recall, restart, rewind, tape
 
 BAD = 2    # GradMark::State: at least infinite
 GRADIENTS = "gradients that were not finite after backward were zeroed, replaced or dropped by the script"
 CHECKED = "a loss that was not finite was looked at by the script and never given to backward"
+_caught = weakref.WeakKeyDictionary()   # session -> step and text of the last backward pass that anomaly mode ended
 HOW = "; run it with --level trace to see where it was born"
 
 
@@ -30,8 +33,27 @@ def begin(session, optimizer, window):
     return False
 
 
+def backward_raised(session, error):
+    """An outermost backward pass ended so while torch's anomaly mode was on. Where the script catches that itself it goes on, which the next
+    backward pass shows, or the program's end: a finite loss leaves no other trace."""
+    told = anomaly.found(error)
+    if told is None or session.target is not None or session.pending is not None or not all(_native.is_finite(r.detach()) for r in told[2]):
+        return
+    if (found := sinks_of.derivative(session, error)) is not None:
+        _tell_caught(session)
+        _caught[session] = found[1]["step"], found[1]["text"] + "; the script caught that"
+        _native.wake_on_backward()
+
+
+def _tell_caught(session):
+    if caught := _caught.pop(session, None):
+        tell(session, *caught)
+
+
 def backward_begins(session):
     """Is it one of the second run? What the script has looked at and dropped by then is what a replay is to come to."""
+    if session.pending is None:
+        _tell_caught(session)
     if session.pending is None or "advisory" not in session.pending["alarm"]:
         return False
     _native.wake_on_backward()
@@ -88,6 +110,8 @@ def at_end(session, told):
 
     told: what is known of losses has been told already, as of a program without an optimizer.
     """
+    if not session.report.alarms:   # else it is what ended the program
+        _tell_caught(session)
     for optimizer in sinks_of.watched_optimizers() if not session.report.alarms else ():
         if any(m >= BAD for m in _native.window(optimizer)["marks"]):
             tell(session, _native.window(optimizer)["step"], "gradients that were not finite after backward were never applied")

@@ -66,7 +66,7 @@ def _explain_by_template(session, optimizer, alarm, sinks):
         return False
     why = "compiled code ran, whose kernels are no operators" if compat.compiled_code_ran() else _native.template_bind(optimizer)
     if not why:
-        begun.here(_native.window_generators())
+        begun.here(_native.window_generators(), is_past=True)
         begun.remember(session, optimizer)
         capsule.describe(optimizer)
         capsule.name_modules()
@@ -80,7 +80,7 @@ def _explain_by_template(session, optimizer, alarm, sinks):
 
 def _play(session, optimizer, alarm, sinks, lost):
     """Why the tape does not tell; "": it does."""
-    begun.here(_native.tape_generators())
+    begun.here(_native.tape_generators(), is_past=True)
     capsule.stop(session, optimizer, sinks=sinks if lost else (), raised=lost)
     return _conclude(session, alarm, findings.analyse(session, optimizer, sinks), lost,
                      f"its operators were recorded as it ran ({_option(session.config)}) and issued again, without the program's code")

@@ -305,7 +305,8 @@ class Injection:
             why, parameters, buffers = self._misfits(told, other)
             if other is not optimizer and not why:
                 if steps_first and (told["state"] or _native.window(other)["step"] > 0):
-                    self.begins_later = self.begins_later or self.rerun_by in ("jump", "tape")
+                    # Of a step that is on the tape itself, what it began with is the program's own, too, and has to come up.
+                    self.begins_later = self.begins_later or self.rerun_by in ("jump", "tape") and told.get("stepped", 0) < 1
                     other.register_step_post_hook(lambda *_: self._other_stepped(told, other, parameters, buffers))
                     return
                 return self._put_one(told, other, parameters, buffers)

@@ -230,7 +230,7 @@ def replay(rest):
         sys.stderr.write(f"finitude: {err}")
     for line in unread:
         sys.stderr.write(f"finitude: {line}\n")
-    if stopped is not None and "--break" in rest:
+    if stopped is not None and any(word.partition("=")[0] == "--break" for word in rest):
         import code as console
 
         inputs, outputs = stopped
@@ -342,7 +342,7 @@ def completion(rest):
         '  case "$prev" in\n'
         '    --on-alarm) COMPREPLY=($(compgen -W "stop skip warn raise rollback" -- "$cur")); return;;\n'
         '    --level) COMPREPLY=($(compgen -W "gate tape trace" -- "$cur")); return;;\n'
-        '    --dtype) COMPREPLY=($(compgen -W "float32 float64" -- "$cur")); return;;\n'
+        '    --dtype) COMPREPLY=($(compgen -W "float32 float64 bfloat16" -- "$cur")); return;;\n'
         '    --device) COMPREPLY=($(compgen -W "cpu cuda" -- "$cur")); return;;\n  esac\n'
         f'  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "{" ".join(WORDS)}" -- "$cur"))\n'
         f'  elif [[ "${{COMP_WORDS[1]}}" == replay && "$cur" == -* ]]; then COMPREPLY=($(compgen -W "{" ".join(REPLAY_OPTIONS)}" -- "$cur"))\n'

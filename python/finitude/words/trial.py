@@ -14,7 +14,9 @@ from ..base import checked_json, family
 from ..base.plain_json import Damaged, read, safe
 from ..capsules import pack
 from ..capsules.start_check import is_sound
+from ..start import targets
 
+MOST_THREADS = 1024   # also of what a capsule says of itself, which comes from anywhere
 CONFIRM_SECONDS = 60  # at least, for the steps before the one of the capsule
 EXIT_FIXED, EXIT_NOT_FIXED, EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 0, 1, 2, 3, 4
 USAGE = """usage: finitude replay CAPSULE --with "COMMAND" [--json] [--threads N] [--timeout SECONDS]
@@ -43,7 +45,8 @@ def _parse(rest):
                 if not words:
                     raise _Usage(f"{name} needs a value")
                 value = words.pop(0)
-            if name != "--with" and (not value.isdecimal() or not 0 < int(value) < 1 << 20):
+            most = MOST_THREADS if name == "--threads" else 1 << 20
+            if name != "--with" and (not value.isdecimal() or not 0 < int(value) <= most):
                 raise _Usage(f"{name} takes a number, not {value!r}")
             options[name[2:]] = value if name == "--with" else int(value)
         elif word.startswith("-"):
@@ -70,6 +73,8 @@ def _about(folder):
     try:
         about = read(os.path.join(folder, pack.ABOUT), pack.MOST_ABOUT, checked_json.is_damaged)
         sound = about.get("start") is None or is_sound(about["start"])
+        if about["kind"] == "finitude capsule" and type(about["schema"]) is int and about["schema"] != 1:
+            return None, f"is a capsule of schema {about['schema']}; this program reads 1"
         if about["kind"] != "finitude capsule" or about["schema"] != 1 or type(about["step"]) is not int or not sound:
             raise ValueError
         return about, ""
@@ -128,9 +133,11 @@ def _run(folder, about, way, options, scratch):
     result = os.path.join(scratch, f"{way}.json")
     order = os.path.join(scratch, f"{way}.order.json")
     sink = _part(_part(about, "alarm"), "sink")
+    recorded = _part(about, "flags").get("threads")
+    threads = options["threads"] or (recorded if type(recorded) is int and 0 < recorded <= MOST_THREADS else None)
     with open(order, "w", encoding="utf-8") as f:
         json.dump({"capsule": os.path.abspath(folder), "result": result, "way": way, "written": sink.get("kind") in ("parameter", "state"),
-                   "threads": options["threads"] or _part(about, "flags").get("threads")}, f)
+                   "threads": threads}, f)
     environment = {**os.environ, **options["environment"], family.INJECT: order}
     command = [sys.executable, "-m", "finitude", "run", "--capsules", "0", "--runs", os.path.join(scratch, "runs"), "--report",
                os.path.join(scratch, "report.json"), *options["with"]]
@@ -145,7 +152,22 @@ def _run(folder, about, way, options, scratch):
         with open(result, encoding="utf-8") as f:
             return json.load(f)
     except (OSError, ValueError):
-        return {"verdict": "not reached", "text": f"the program did not come to a step of an optimizer ({ended})"}
+        return {"verdict": "not reached", "text": f"the program did not come to a step of an optimizer ({ended})" + _without_torch(options["with"], environment)}
+
+
+def _without_torch(words, environment):
+    """A hint where the command names a Python that is not ours, and has no torch."""
+    target = targets.resolve(words[0], words[1:])
+    if target.kind != "command" or not targets.PYTHON_NAME.match(os.path.basename(target.name)):
+        return ""
+    look = "import importlib.util, sys; sys.exit(77 if importlib.util.find_spec('torch') is None else 0)"
+    try:
+        code = subprocess.run([target.name, "-c", look], env=environment, stdin=subprocess.DEVNULL, stdout=2, timeout=60).returncode
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    named = target.name if words[0] == target.name else f"{words[0]} ({target.name})"
+    return f"; {named} has no torch: without a Python in front, or with {sys.executable}, it is run where " \
+        "finitude is" if code == 77 else ""
 
 
 def _part(document, key):

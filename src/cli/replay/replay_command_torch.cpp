@@ -1,6 +1,9 @@
 #include "cli/replay/replay_command_torch.h"
 
+#include <c10/core/ScalarType.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -63,6 +66,12 @@ class Command {
       return kUnreadable;
     }
     if (options_.report) return report(about);
+    namespace fs = std::filesystem;
+    for (const fs::path& file : {fs::path(options_.save_tensors), fs::path(options_.script), fs::path(options_.script).replace_extension(".safetensors")}) {
+      if (!would_replace_part(file)) continue;
+      err_(file.string() + " is a file of the capsule itself: name another one\n");
+      return kUsage;
+    }
     if (about.contains("redacted") && about["redacted"] != false) {
       err_(options_.capsule + " was made with --redact: its values were left out, so it cannot be replayed. `finitude dump` shows "
                                      "the statistics of its operations\n");
@@ -87,13 +96,20 @@ class Command {
   }
 
  private:
+  bool would_replace_part(const std::filesystem::path& file) const {
+    std::error_code error;
+    const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+    return file.has_filename() && std::filesystem::is_regular_file(file, error) && std::filesystem::is_directory(options_.capsule, error) &&
+           std::filesystem::equivalent(folder, options_.capsule, error);
+  }
+
   int say(const Told& told) {
     (told.code == kCannotHere ? err_ : out_)(told.text);
     return told.code;
   }
 
   int checked() {
-    const std::string how = replay::outcome_of(replay::play(tape_, {}));
+    const std::string how = replay::outcome_of(replay::play(tape_, options_.play));
     out_(how.substr(0, how.find('\n')) + "\n");
     return how == "identical" ? kDone : kNotReproduced;
   }
@@ -130,7 +146,21 @@ class Command {
     return std::max(say(told), save(kept.outcomes));
   }
 
+  bool has_float16() const {
+    bool found = false;
+    for (const capture::Entry& entry : tape_.entries) {
+      for (const auto* values : {&entry.args, &entry.results}) {
+        capture::for_each_tensor(*values, [&](const capture::TensorRef& t) { found = found || t.dtype == static_cast<std::uint8_t>(c10::ScalarType::Half); });
+      }
+    }
+    return found;
+  }
+
   int retyped() {
+    if (options_.play.dtype == "bfloat16" && !has_float16()) {
+      err_("bfloat16 takes the place of float16, which this step does not have: nothing would be computed otherwise\n");
+      return kCannotHere;
+    }
     replay::PlayOptions as_it_was = options_.play;
     as_it_was.dtype.clear();
     replay::KeepOutcomes usual(tape_), changed(tape_);

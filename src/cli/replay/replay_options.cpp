@@ -3,6 +3,7 @@
 #include <charconv>
 #include <functional>
 #include <map>
+#include <utility>
 
 namespace finitude::cli {
 namespace {
@@ -10,6 +11,19 @@ namespace {
 bool number(const std::string& text, int* value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
   return error == std::errc() && end == text.data() + text.size() && *value >= 1 && *value <= 1024;
+}
+
+// An option that another one would leave without effect is told of.
+std::string at_odds(const ReplayOptions& o) {
+  const bool one_line = o.check, birth = !o.script.empty();
+  const std::pair<const char*, bool> others[] = {
+      {"--check", birth && one_line}, {"--step-through", o.step_through}, {"--stop-at", !o.stop_at.empty()}, {"--break", !o.break_at.empty()},
+      {"--save-tensors", !o.save_tensors.empty()}, {"--dtype", !o.play.dtype.empty()}, {"--times", o.times > 1}};
+  for (const auto& [name, given] : others) {
+    if (given && birth) return std::string("--script writes the call of the birth: leave ") + name + " out";
+    if (given && one_line) return std::string("--check computes the step once and says one line: leave ") + name + " out";
+  }
+  return "";
 }
 
 }  // namespace
@@ -42,9 +56,12 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
   };
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
-    if (const auto option = with_value.find(word); option != with_value.end()) {
-      if (i + 1 >= words.size()) return word + " needs a value";
-      if (!option->second(words[++i])) return word + " cannot be " + words[i];
+    const std::size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;  // --threads=2
+    const std::string name = word.substr(0, equals);
+    if (const auto option = with_value.find(name); option != with_value.end()) {
+      if (equals == std::string::npos && i + 1 >= words.size()) return word + " needs a value";
+      const std::string value = equals == std::string::npos ? words[++i] : word.substr(equals + 1);
+      if (!option->second(value)) return name + " cannot be " + value;
     } else if (word == "--step-through") {
       options->step_through = true;
     } else if (word == "--check") {
@@ -64,6 +81,7 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
   if (options->capsule.empty()) return "which capsule?";
   if (options->play.device == "cuda" && (!options->play.dtype.empty() || !options->script.empty()))
     return std::string(options->script.empty() ? "--dtype" : "--script") + " computes on the CPU: leave --device cuda out";
+  if (const std::string why = at_odds(*options); !why.empty()) return why;
   if (!options->stop_at.empty() && !options->break_at.empty()) return "--stop-at or --break, not both";
   return "";
 }
