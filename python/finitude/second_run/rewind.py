@@ -106,6 +106,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
     why = _native.rewind_begin()
     if why is not None:
         return False, f"{way}: {why}"
+    ledger.second_run_begins()
     # A program that is to go on must not meet a name that is gone; nor must a rank alone, while the others wait for it.
     goes_on = session.config.on_alarm != "stop" or alarm.get("harmless") or "advisory" in alarm or vote is not None
     read = readers.will_read(sys._getframe(), _native.unset_names()) if goes_on else ()
