@@ -12,7 +12,7 @@ from ..errors import NonFiniteError
 from ..findings import findings, kept_step, unwatched
 from ..findings.report import Report
 from ..program import discover, guard, intake, makers, ranks, rehearsal, ruined, scaling, sinks as sinks_of, streams
-from ..program.counts import count_text, statistic
+from ..program.counts import count_text
 from ..second_run import damage, dropped, late, recall, restart, rewind, shared, tape, together
 from ..second_run.shared import NOT_RUN, Told
 from . import allowed, at_start, byhand, ends
@@ -115,13 +115,9 @@ class Session:
         kind, name, tensor = bad
         if self.target is not None:
             return self.target.finish(self, optimizer, [(kind, name, tensor)]) if self.target.is_start(optimizer) else None
-        alarm = self.new_alarm(optimizer, kind, name)
-        alarm["text"] = f"{name} already held {count_text(tensor)} before the first step"
-        alarm["cause"] = {"class": "corrupted-state", "confidence": "likely", "experiments": [],
-                          "text": f"{name} held {count_text(tensor)} before any step was taken: a bad checkpoint or initial value"}
-        alarm["births"] = [{**findings.birth("state"), "outputs": [statistic(name, tensor)]}]
+        alarm = at_start.alarm(self, optimizer, kind, name, tensor)
         _native.consume_losses(optimizer)
-        return self.act(optimizer, alarm, [(kind, name, tensor)], where="start")
+        return at_start.decided(self, optimizer, self.act(optimizer, alarm, [(kind, name, tensor)], where="start"))
 
     def on_backward(self, roots):
         if not dropped.backward_begins(self):
@@ -157,6 +153,8 @@ class Session:
             return {"applied": None, "left out": True}[passed] if passed else self._second_run_ended(optimizer)
         self.drawn.note()
         window = _native.window(optimizer)
+        if (told := at_start.told(optimizer, window["step"])) is not None:
+            return told[0]
         verdict = _native.window_verdict(optimizer, False)
         dropped.tell_checked(self, checked)
         if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in self.damaged:
