@@ -114,7 +114,7 @@ class Session:
             return None
         kind, name, tensor = bad
         if self.target is not None:
-            return self.target.finish(self, optimizer, [(kind, name, tensor)]) if self.target.is_start(optimizer) else None
+            return self.target.finish(self, optimizer, [(kind, name, tensor)]) if self.target.is_start(optimizer) else self.target.was_left_out(optimizer)
         alarm = at_start.alarm(self, optimizer, kind, name, tensor)
         _native.consume_losses(optimizer)
         return at_start.decided(self, optimizer, self.act(optimizer, alarm, [(kind, name, tensor)], where="start"))

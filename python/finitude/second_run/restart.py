@@ -287,6 +287,9 @@ class Target:
         window = _native.window(optimizer)
         return next((d for d in self.order.get("decided", ()) if d[:2] == [window["ordinal"], window["step"]]), None)
 
+    def was_left_out(self, optimizer):
+        return self._left_out_before(optimizer) is not None
+
     def on_window(self, session, optimizer, dropped):
         if (step := self._left_out_before(optimizer)) is not None:
             _native.consume_losses(optimizer)
