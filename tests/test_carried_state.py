@@ -117,9 +117,11 @@ def test_where_no_count_explains_it_the_program_goes_on_as_it_was(tmp_path):
 WRITTEN = """
 import torch
 torch.manual_seed(0)
-net = torch.nn.Linear(3, 1)
+class Net(torch.nn.Linear): pass
+net = Net(3, 1)
 opt = torch.optim.SGD(net.parameters(), lr=0.01)
 carried = torch.ones(3)
+net.register_buffer("u", torch.ones(1))
 for i in range(8):
     x = torch.rand(4, 3)
     if i == 5: x[2] = -1
@@ -135,6 +137,7 @@ HAD_A_PART = {  # the step, what is done after it, the way of the second run
     "a sum of losses": (f"    loss = {LOSS}", "carried[0] += loss.detach(); print(carried[0].item() / (i + 1))", "rewind"),
     "an average that the loss reads": ("    carried.mul_(0.9).add_(x.log().mean(0), alpha=0.1)\n    loss = (net(x - carried)).pow(2).mean()", "", "restart"),
     "a comparison with it": (f"    loss = {LOSS} * torch.where(carried[0] > 0, 1.0, 2.0)", "carried[0] += loss.detach()", "restart"),
+    "a buffer, which goes back": (f"    net.u.copy_(net.u * x.log().mean().abs())\n    loss = {LOSS} * net.u", "", "rewind"),
     "a number read of it": (f"    weight = 1.0 if carried[0].item() > 0 else 2.0\n    loss = {LOSS} * weight", "carried[0] += loss.detach()", "restart"),
 }
 

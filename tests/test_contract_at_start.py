@@ -39,6 +39,19 @@ def test_corrupted_state_alarms_before_step_0(tmp_path, setting, kind, name):
     assert alarm["births"][0]["phase"] == "state"
 
 
+GOES_ON = ["a NaN in a parameter", "a NaN in loaded optimizer state"]
+
+
+@pytest.mark.parametrize("what", GOES_ON)
+def test_where_training_goes_on_the_first_step_has_one_alarm_and_is_left_out(tmp_path, what):
+    setting, kind, name = CORRUPTED[what]
+    got = training(tmp_path, LOOP.format(setting=setting).replace('    opt.step()', '    opt.step()\n    print(i, finite())'), "--on-alarm", "skip")
+    steps = [a["step"] for a in got.alarms]
+    assert steps[0] == 0 and steps.count(0) == 1 and got.alarms[0]["sink"] == {"kind": kind, "name": name}, got.told()
+    assert got.out.startswith(f"0 {kind != 'parameter'}\n"), got.told()
+    assert {a["weights"] for a in got.alarms[1:]} <= {"damaged"}
+
+
 def test_the_line_that_loaded_optimizer_state_is_told_though_no_operator_wrote_it(tmp_path):
     setting = LOADED.format(value="NAN").replace("opt.load_state_dict(saved)", 'torch.save(saved, "o.pt")\nsaved = torch.load("o.pt")\n'
                                                  "opt.load_state_dict(saved)")

@@ -213,3 +213,44 @@ for i, x in enumerate(batches):
 """, "--on-alarm", policy)
         assert (got.code, got.out) == (0, "same True\n"), got.told()
         assert got.the_alarm()["weights"] == "clean"
+
+
+def test_what_the_program_writes_into_buffers_between_two_steps_stays_written(tmp_path):
+    """A mask that prunes, a count of images, a temperature: they are not of the step that is left out. Running statistics are."""
+    text = TRAINING + """
+import os
+from torch.utils.data import DataLoader
+REFERENCE = bool(os.environ.get("REFERENCE"))
+torch.manual_seed(3)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.norm = nn.Linear(4, 8), nn.BatchNorm1d(8)
+        self.register_buffer("mask", torch.ones(8))
+        self.register_buffer("seen", torch.zeros(()))
+    def forward(self, x):
+        return self.norm(self.body(x)) * self.mask
+
+net = Net()
+opt = torch.optim.SGD(net.parameters(), 0.1)
+loader, other = DataLoader(torch.randn(24, 4), 4, shuffle=True), DataLoader(torch.randn(4, 4), 2)
+step = 0
+for epoch in range(3):
+    with torch.no_grad():
+        net.eval(); [net(x) for x in other]; net.train()
+    net.mask[epoch] = 0                       # the first step of the second epoch is bad
+    for x in loader:
+        bad = step in (6, 9, 10)
+        step += 1
+        if not (REFERENCE and bad):
+            loss = net(x).pow(2).mean() * (NAN if bad else 1.0)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        net.seen += len(x)
+        print(step, {k: v.tolist() for k, v in net.state_dict().items()})
+"""
+    got = run(tmp_path, text, "--on-alarm", "skip")
+    assert got.code == 0 and [a["step"] for a in got.alarms] == [6, 9, 10], got.told()
+    assert got.out == run(tmp_path, text, env={"REFERENCE": "1"}).out

@@ -8,6 +8,7 @@ import textwrap
 import pytest
 
 import helpers
+from finitude.findings import samples
 
 LOADER = """
 import torch
@@ -289,6 +290,13 @@ def test_features_that_are_as_many_as_the_batch_are_no_samples(tmp_path):
     birth = result.the_alarm()["births"][0]
     assert (birth["rows"], birth["rows_in"], birth.get("samples")) == ([2], "output", None), result.told()
     assert any("sample 19 of 40" in e["name"] for e in result.the_alarm()["cause"]["experiments"])
+
+
+def test_rows_of_a_weight_that_was_bad_before_the_step_are_no_samples():
+    alarm = {"micro_batch": 0, "cause": {"experiments": []}, "births": [
+        {"phase": phase, "rows": [2], "outputs": [{"shape": [4]}]} for phase in ("state", "forward")]}
+    samples.name(alarm, {"samples": [[7, 5, 9, 8]]})
+    assert [b.get("samples") for b in alarm["births"]] == [None, [9]]
 
 
 NESTED = """

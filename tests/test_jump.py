@@ -293,3 +293,47 @@ def test_gradients_that_stand_again_after_a_jump_went_another_way_are_told_of(tm
     alarm = got.the_alarm()
     assert alarm["step"] == 4 and "jump did not reproduce" in alarm["rerun_text"], got.told()
     assert got.watched["handled_by_script"] == 0 and got.report["advisories"] == [], got.told()
+
+
+def test_what_an_object_counts_is_set_back_where_it_tells_which_optimizer_steps(tmp_path):
+    """The generator steps at each fourth count: with the count as the first run left it, it would not step in the second."""
+    text = HEAD.format(bad=4, who="D", skips=False, kind="Adam").lstrip() + textwrap.dedent("""
+        class Loop:
+            def __init__(self):
+                self.count, self.rows = 0, []
+
+            def train_d(self, x):
+                with torch.no_grad():
+                    fake = G(torch.randn(8, 3))
+                loss = loss_of_d(x, fake)
+                opt_d.zero_grad()
+                loss.backward()
+                opt_d.step()
+                return loss.item()
+
+            def train_g(self):
+                loss = loss_of_g(G(torch.randn(8, 3)))
+                opt_g.zero_grad()
+                loss.backward()
+                opt_g.step()
+                return loss.item()
+
+            def run(self):
+                global i
+                for i, x in enumerate(torch.utils.data.DataLoader(real[:8], batch_size=None, shuffle=True)):
+                    row = [self.count, self.train_d(x)]
+                    if self.count % 4 == 3:
+                        row.append(self.train_g())
+                    self.rows.append(row)
+                    self.count += 1
+
+        loop = Loop()
+        loop.run()
+        print(loop.count, loop.rows)
+        """) + TAIL
+    got = helpers.run(tmp_path, text, "--on-alarm", "warn", "--undo-mb", "8")
+    alarm = got.alarms[0]
+    assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "jump", True), alarm["rerun_text"]
+    assert "what it counts set back" in alarm["rerun_text"] and OVER in alarm["rerun_text"], alarm["rerun_text"]
+    assert alarm["births"][0]["source"][:11] == "return x / "
+    assert got.out == helpers.plain(tmp_path, "train.py").out

@@ -1,5 +1,7 @@
 """What is done about a bad step: stop, skip, warn, raise, and their limits."""
 
+import json
+
 import pytest
 from helpers import TRAINING, run
 
@@ -80,6 +82,32 @@ def test_a_good_step_between_starts_the_count_again(tmp_path):
 def test_max_skips_of_zero_stops_at_the_first(tmp_path):
     got = run(tmp_path, loop(3), "--on-alarm", "skip", "--max-skips", "0", "--level", "trace")
     assert got.code == 1 and got.out.splitlines() == ["0", "1", "2"], got.told()
+
+
+def test_numbers_that_make_a_step_bad_are_not_drawn_for_ever(tmp_path):
+    """The weight of the last noise level is 0 / 0. The two steps after the first bad one draw the same levels, as a loop that said
+    `continue` would; the one after those draws on."""
+    got = run(tmp_path, """
+        import torch
+        from torch.utils.data import DataLoader
+        torch.manual_seed(0)
+        net = torch.nn.Linear(4, 4)
+        opt = torch.optim.Adam(net.parameters(), 1e-2)
+        snr = torch.linspace(1, 0, 9)
+        seen = []
+        for x in DataLoader(torch.randn(48, 4), 4, shuffle=True):
+            t = torch.randint(0, 9, (2,))
+            seen.append(t.tolist())
+            loss = ((snr[t].clamp(max=0.5) / snr[t]).mean() * (net(x) - x).pow(2)).mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        print(seen)
+    """, "--on-alarm", "skip")
+    assert got.code == 0, got.told()
+    seen = json.loads(got.out)
+    bad = [i for i, t in enumerate(seen) if 8 in t]
+    assert bad and [a["step"] for a in got.alarms] == bad, got.told()
+    first = bad[0]
+    assert seen[first + 1] == seen[first + 2] == seen[first] != seen[first + 3], seen
 
 
 def test_rollback_leaves_the_step_out_like_skip(tmp_path):

@@ -245,6 +245,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     entry->snapshot_pending = false;
     forget_window_start();
   }
+  bool bad_start = false;  // its alarm has decided of this step, whatever the window holds
   if (entry == nullptr || !entry->first_done) {
     if (entry == nullptr) entry = new_entry(optimizer);
     if (entry == nullptr) {
@@ -253,7 +254,8 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     }
     entry->first_done = true;
     PyObject* r = call_cold("first_seen", optimizer);
-    if (r == nullptr) return nullptr;  // only NonFiniteError gets here: the state was bad before step 0
+    if (r == nullptr) return nullptr;  // NonFiniteError: the state was bad before step 0
+    bad_start = r == Py_True;
     Py_DECREF(r);
   }
   // A class outside torch.optim may use gradients that are there already before it evaluates its closure.
@@ -272,7 +274,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   }
   if (verdict.scaler_skip) return leave_to_scaler(*entry);
   const double lr = verdict.lr;
-  if (verdict.needs_cold || l.closure_depth > 0) {
+  if (verdict.needs_cold || bad_start || l.closure_depth > 0) {
     PyObject* r = call_cold("on_window", optimizer);
     if (r == nullptr && units_run_again()) return nullptr;  // the second run has got as far as it was to go
     const bool again = r != nullptr && r != Py_None && r != Py_True;  // the same step runs a second time

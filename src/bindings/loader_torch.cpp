@@ -11,6 +11,7 @@
 #include "bindings/attributes_python.h"
 #include "bindings/live_torch.h"
 #include "bindings/meter.h"
+#include "bindings/rewind_torch.h"
 #include "bindings/template_tape_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
@@ -378,9 +379,7 @@ PyObject* LoaderLog::replay(LoaderEvent::Kind kind, PyObject* owner, bool* match
   *matched = true;
   ++position_;
   if (e.result != nullptr && e.kind == LoaderEvent::kNext) put_content_back(e.result, e.content);
-  if (e.result != nullptr && e.kind == LoaderEvent::kNext && sum_of(e.result).sum != e.sum) {
-    diverged_ = "a batch was changed in place";
-  }
+  if (e.result != nullptr && e.kind == LoaderEvent::kNext && sum_of(e.result).sum != e.sum) diverged_ = "a batch was changed in place";
   restore_rng(*e.after);
   if (e.kind == LoaderEvent::kNext && observe::Tracer::get().on()) name_for_trace(e.result);
   Py_XINCREF(e.result);
@@ -441,6 +440,7 @@ PyObject* LoaderLog::next(PyObject* iterator) {
   size_bytes_ += sum.size_bytes;
   events_.push_back({result != nullptr ? LoaderEvent::kNext : LoaderEvent::kStop, iterator, result, rng_now(), sum.sum, sum.size_bytes, c10::GradMode::is_enabled(),
                      result != nullptr ? copy_of_content(result) : nullptr, result != nullptr ? take_indices(iterator) : nullptr});
+  if (result != nullptr) batch_given();
   if (result != nullptr && observe::Tracer::get().on()) name_for_trace(result);
   if (result != nullptr && events_.back().grad_mode) template_batch_given();
   PyErr_Restore(type, value, trace);

@@ -22,6 +22,10 @@ struct WindowStart {
   OptimizerEntry* entry = nullptr;  // whose step it was
   RngState rng;
   BufferSnapshot buffers;
+  // As they were when the last batch was fetched before the step built a graph, where the program had written some of them since.
+  std::unique_ptr<BufferSnapshot> at_batch;
+  bool has_batch = false;           // at_batch is of this window
+  std::uint64_t unbuilt = 0;        // the next autograd node, as long as no graph was built
   StackSnapshot stack;
   std::string stack_problem;        // why `stack` was not taken
   std::size_t batches = 0;          // position in the loader log
@@ -298,10 +302,17 @@ PyObject* rewind_forget(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
-// put_back(ready): buffers as at the start of the window, generators as right after its last batch was fetched. Where no
-// loader was seen and the batch did not lie ready the generators stay: going back would draw the same bad batch again.
+// put_back(ready): buffers as at the start of the window, or with what the program itself had written into them by the time that a
+// loader gave the batch; generators as right after the last batch was fetched. Where no loader was seen and the batch did not lie
+// ready the generators stay: going back would draw the same bad batch again.
 PyObject* put_back(PyObject*, PyObject* ready) {
-  buffer_snapshot().restore();
+  if (last_start() != nullptr) {
+    WindowStart& start = *starts().list.front();
+    (start.has_batch ? *start.at_batch : start.buffers).restore();
+    start.unbuilt = next_node();
+  } else {
+    starts().buffers.restore();
+  }
   if (const RngState* state = loader_log().last_fetch()) restore_rng(*state);
   else if (PyObject_IsTrue(ready) == 1 && last_start() != nullptr) restore_rng(last_start()->rng);
   Py_RETURN_NONE;
@@ -351,9 +362,22 @@ PyMethodDef methods[] = {
 
 BufferSnapshot& buffer_snapshot() { return last_start() != nullptr ? starts().list.front()->buffers : starts().buffers; }
 
+void batch_given() {
+  if (last_start() == nullptr || second_run) return;
+  WindowStart& start = *starts().list.front();
+  if (start.unbuilt != next_node()) return;  // what a forward pass writes is not the program's own
+  start.has_batch = start.buffers.written_since();
+  if (!start.has_batch) return;
+  if (start.at_batch == nullptr) start.at_batch = std::make_unique<BufferSnapshot>(start.buffers);
+  start.at_batch->take();
+}
+
 void watch_buffers(const std::vector<at::Tensor>& buffers) {
   starts().buffers.watch(buffers);
-  for (const auto& start : starts().list) start->buffers.watch(buffers);
+  for (const auto& start : starts().list) {
+    start->buffers.watch(buffers);
+    if (start->at_batch != nullptr) start->at_batch->watch(buffers);
+  }
   if (last_start() == nullptr) starts().buffers.take();
 }
 
@@ -405,6 +429,8 @@ void snapshot_window(OptimizerEntry& entry) {
   WindowStart& start = start_for(entry);
   take_rng(&start.rng);
   start.buffers.take();
+  start.has_batch = false;
+  start.unbuilt = next_node();
   start.batches = loader_log().position();
   start.stack_problem = stack_take(&start.stack);
   if (PyErr_Occurred() == nullptr && stream_met()) watch_new_stream(&start.rng);

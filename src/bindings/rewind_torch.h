@@ -27,5 +27,7 @@ bool open_window(OpenWindow* window) noexcept;
 // The copies at the start of the window that began last, whoever's it is.
 BufferSnapshot& buffer_snapshot();
 void watch_buffers(const std::vector<at::Tensor>& buffers);
+// A loader has given a batch: if no graph was built in this window yet, that step begins with the buffers that there are now.
+void batch_given();
 
 }  // namespace finitude::bindings

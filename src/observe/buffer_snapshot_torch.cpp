@@ -86,6 +86,13 @@ bool BufferSnapshot::turned_nan() const noexcept {
   return false;
 }
 
+bool BufferSnapshot::written_since() const noexcept {
+  return std::any_of(items_.begin(), items_.end(), [](const Item& item) {
+    const auto tensor = item.tensor.lock();
+    return tensor && !tensor->is_inference() && tensor->version_counter().current_version() != item.version;
+  });
+}
+
 void BufferSnapshot::restore() noexcept {
   for (Item& item : items_) {
     const auto tensor = item.tensor.lock();

@@ -20,6 +20,8 @@ struct BufferSnapshot {
   void restore() noexcept;
   // A buffer holds NaN now and held none when the copy was taken. Of those on a device nothing is told: that would wait.
   bool turned_nan() const noexcept;
+  // Has a buffer been written since, by what counts its writes (the kernels of batch norm do not)? Of those on a device nothing is told.
+  bool written_since() const noexcept;
   // Where a watched buffer lies in `memory`, its copy goes into `content`, which holds that memory from `begin` on.
   void put_into(const c10::StorageImpl& memory, std::int64_t begin, std::string* content) const;
   // Those that are still there.

@@ -132,6 +132,7 @@ class Search {
         input.arg = arg;
         input.item = position;
         if (tape_.storages[t.storage].origin == capture::Storage::kInput) given(t, entry, input);
+        else if (written.count(t.storage) == 0) collated(t, entry, input);
         if (written.count(t.storage) == 0) made(t, input);
       };
       capture::for_each_tensor(entry.args[arg], use);
@@ -177,9 +178,20 @@ class Search {
     found_[rows].push_back(input);
   }
 
+  // A batch that the step itself put together, as it does in a second process: its rows are the samples, whatever it was made of.
+  void collated(const TensorRef& t, const Entry& entry, BatchInput input) {
+    const capture::Storage& storage = tape_.storages[t.storage];
+    if (storage.kind != kBatch || given_.count(t.storage) != 0) return;
+    const std::int64_t rows = rows_first(t, entry);
+    input.loaded = true;
+    if (!has_rows(t, rows, storage.size_bytes, &input)) return;
+    given_.insert(t.storage);
+    found_[rows].push_back(input);
+  }
+
   void made(const TensorRef& t, BatchInput input) {
     Making& making = making_[t.storage];
-    if (!making.begun || making.over || backward_) return;
+    if (!making.begun || making.over || backward_ || given_.count(t.storage) != 0) return;
     making.over = true;
     if (is_named(tape_.storages[t.storage])) return;  // weights, where the program begins with this step
     const TensorRef& whole = making.whole.sizes.empty() ? t : making.whole;

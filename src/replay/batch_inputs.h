@@ -22,10 +22,10 @@ struct BatchInput {
   std::vector<std::int64_t> row_sizes{};   // of a sample, in row-major order; one number where its shape is not known
 };
 
-// By the number of rows, at least 2. Inputs that nobody named but as a batch, and what was made before the first backward
-// call out of nothing else: by operators that take no tensor, or by the host. The tape knows a tensor as operators read it,
-// a linear layer with the steps of its sequences folded into the rows; the trace that was taken along with it, where there
-// is one, as the program had it first.
+// By the number of rows, at least 2. Inputs that nobody named but as a batch, a batch that the step put together, and what was
+// made before the first backward call out of nothing else: by operators that take no tensor, or by the host. The tape knows a
+// tensor as operators read it, a linear layer with the steps of its sequences folded into the rows; the trace that was taken
+// along with it, where there is one, as the program had it first.
 std::map<std::int64_t, std::vector<BatchInput>> batch_inputs(const capture::Tape& tape, const record::Trace* trace = nullptr);
 
 }  // namespace finitude::replay

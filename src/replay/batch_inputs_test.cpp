@@ -86,6 +86,22 @@ TEST(BatchInputs, WhatBackwardMakesAndWhatHasNoRowsIsNone) {
   EXPECT_EQ(batch_inputs(t).at(5).size(), 1u);
 }
 
+// A second process begins before its loader gives the batch: [3] and [3] are stacked to [2,3], which is then read.
+TEST(BatchInputs, ABatchThatTheStepItselfPutTogetherIsOne) {
+  Tape t;
+  t.operators = {{"aten::stack", ""}, {"aten::mul", "Tensor"}};
+  t.storages = {storage(Storage::kInput, 3), storage(Storage::kInput, 3), storage(Storage::kProduced, 6, "batch"), storage(Storage::kProduced, 6)};
+  t.entries = {call(0, {tensor_value(0, {3}), tensor_value(1, {3})}, {tensor_value(2, {2, 3})}),
+               call(1, {tensor_value(2, {2, 3}), tensor_value(2, {2, 3})}, {tensor_value(3, {2, 3})})};
+  const auto found = batch_inputs(t);
+  ASSERT_EQ(found.count(2), 1u);
+  ASSERT_EQ(found.at(2).size(), 1u);
+  EXPECT_EQ(found.at(2)[0].storage, 2u);
+  EXPECT_EQ(found.at(2)[0].read_at, 1u);
+  EXPECT_TRUE(found.at(2)[0].loaded);
+  EXPECT_EQ(found.at(2)[0].row_bytes, 12u);
+}
+
 // A program that alarms in its first step makes its weights in that step: rows of those are no samples.
 TEST(BatchInputs, WeightsThatTheStepItselfMakesAreNone) {
   Tape t = tape();

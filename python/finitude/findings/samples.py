@@ -41,7 +41,8 @@ def name(alarm, found):
     experiments = [e for e in alarm["cause"]["experiments"] if "rows_of" in e]
     # Of several batches it is known of the culprit only which of them it is in.
     births = alarm["births"] if len(batches) == 1 else alarm["births"][:1]
-    births = [b for b in births if b.get("rows_are_samples", True) or b.get("rows_in") == "batch"]
+    # What the step began with is of no batch of it, also where it has as many rows.
+    births = [b for b in births if b.get("rows_are_samples", True) and b.get("phase") != "state" or b.get("rows_in") == "batch"]
     for told, of in [(b, _length(b)) for b in births] + [(e, e["rows_of"]) for e in experiments]:
         if samples := _named(told.get("rows"), of, indices):
             told["samples"] = samples

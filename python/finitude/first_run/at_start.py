@@ -1,9 +1,15 @@
 """What a run begins with: parameters, optimizer state and statistics that were bad before any step was taken."""
 
+import weakref
+
 import torch
 
 from .. import _native
+from ..findings import findings
 from ..program import discover
+from ..program.counts import count_text, statistic
+
+_decided = weakref.WeakKeyDictionary()     # optimizer -> (its step, what came of the alarm)
 
 
 def bad(optimizer, allowed):
@@ -33,3 +39,25 @@ def _has_nan(tensor):
         return False
     s = _native.statistics(tensor)
     return bool(s and s["nan"])
+
+
+def alarm(session, optimizer, kind, name, tensor):
+    alarm = session.new_alarm(optimizer, kind, name)
+    alarm["text"] = f"{name} already held {count_text(tensor)} before the first step"
+    alarm["cause"] = {"class": "corrupted-state", "confidence": "likely", "experiments": [],
+                      "text": f"{name} held {count_text(tensor)} before any step was taken: a bad checkpoint or initial value"}
+    alarm["births"] = [{**findings.birth("state"), "outputs": [statistic(name, tensor)]}]
+    return alarm
+
+
+def decided(session, optimizer, verdict):
+    """The program goes on: that alarm is the one of its first step, too. verdict: True, the step is left out; None, it is applied."""
+    window = _native.window(optimizer)
+    _decided[optimizer] = window["step"], verdict
+    session.damaged.add(window["ordinal"])
+    return verdict
+
+
+def told(optimizer, step):
+    """(what was decided of that step,) where it was by such an alarm, or None."""
+    return (_decided[optimizer][1],) if _decided.get(optimizer, (None,))[0] == step else None

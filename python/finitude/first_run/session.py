@@ -12,7 +12,7 @@ from ..errors import NonFiniteError
 from ..findings import findings, kept_step, unwatched
 from ..findings.report import Report
 from ..program import discover, guard, intake, makers, ranks, rehearsal, ruined, scaling, sinks as sinks_of, streams
-from ..program.counts import count_text, statistic
+from ..program.counts import count_text
 from ..second_run import damage, dropped, late, recall, restart, rewind, shared, tape, together
 from ..second_run.shared import NOT_RUN, Told
 from . import allowed, at_start, byhand, ends
@@ -30,8 +30,7 @@ class Session:
         self.decided = []             # [optimizer's number, step, what was raised or ""] of steps that were left out
         self.target = target          # set in a second process: the step it is to explain
         self.holds = Holds()
-        self.told = Told()
-        self.makers = makers.Makers()
+        self.told, self.makers = Told(), makers.Makers()
         self.units = Units(self)
         self.hand = byhand.ByHand(self)  # of a program without an optimizer
         self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
@@ -47,6 +46,7 @@ class Session:
         self.vote = None              # of the ranks that have just run a step again together
         self.allowed, self.saved = [], {}
         self.generators = []          # the program's own, part of every snapshot
+        self.drawn = intake.Drawn()
         self.explained_drop, self.looked_at = False, 0  # one step that the script dropped is explained; its bad losses on the tape in hand
         self.has_time = False         # the program came to its end by itself: nobody waits for the process to be gone
         self.vanished = set()         # ordinals of optimizers whose gradients became zero
@@ -56,8 +56,7 @@ class Session:
         self.left_out = set()         # serials of the bad losses for which a scaler's step was left out
         self.scaler = None
         self.started_with = {}        # id(optimizer) -> largest parameter magnitude before its first step
-        self.allowed_tensors = []
-        self.ring_open = False
+        self.allowed_tensors, self.ring_open = [], False
         self.start = None             # how the program was started, for starting it again
         self.pid = os.getpid()
         self.member = False           # one of several processes of a run: whoever merges them has the last word
@@ -115,14 +114,10 @@ class Session:
             return None
         kind, name, tensor = bad
         if self.target is not None:
-            return self.target.finish(self, optimizer, [(kind, name, tensor)]) if self.target.is_start(optimizer) else None
-        alarm = self.new_alarm(optimizer, kind, name)
-        alarm["text"] = f"{name} already held {count_text(tensor)} before the first step"
-        alarm["cause"] = {"class": "corrupted-state", "confidence": "likely", "experiments": [],
-                          "text": f"{name} held {count_text(tensor)} before any step was taken: a bad checkpoint or initial value"}
-        alarm["births"] = [{**findings.birth("state"), "outputs": [statistic(name, tensor)]}]
+            return self.target.finish(self, optimizer, [(kind, name, tensor)]) if self.target.is_start(optimizer) else self.target.was_left_out(optimizer)
+        alarm = at_start.alarm(self, optimizer, kind, name, tensor)
         _native.consume_losses(optimizer)
-        return self.act(optimizer, alarm, [(kind, name, tensor)], where="start")
+        return at_start.decided(self, optimizer, self.act(optimizer, alarm, [(kind, name, tensor)], where="start"))
 
     def on_backward(self, roots):
         if not dropped.backward_begins(self):
@@ -156,7 +151,10 @@ class Session:
             if passed == "left out":
                 _native.put_back(intake.iterates_data())
             return {"applied": None, "left out": True}[passed] if passed else self._second_run_ended(optimizer)
+        self.drawn.note()
         window = _native.window(optimizer)
+        if (told := at_start.told(optimizer, window["step"])) is not None:
+            return told[0]
         verdict = _native.window_verdict(optimizer, False)
         dropped.tell_checked(self, checked)
         if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in self.damaged:
@@ -376,8 +374,8 @@ class Session:
         return None
 
     def go_on_without(self, optimizer, step):
-        """Everything goes on as if the loop had said `continue` right after the batch of that step was fetched."""
-        _native.put_back(intake.iterates_data())
+        """Everything goes on as if the loop had said `continue` right after the batch of that step was fetched (see Drawn)."""
+        self.drawn.left_out(optimizer, step)
         held = sinks_of.watched_optimizers() if _native.backward_under_way() else discover.sharing(optimizer)
         self.holds.hold_for_step(held, step)
         self.holds.hold_scaler(self.scaler)

@@ -38,6 +38,7 @@ class Ledger:
         self._since = since
         self._drawn = drawn.Drawn()
         self._versions = []                    # of those tensors
+        self._back = set()                     # ids of those that go back with the window's start
         self._figures, self._lists = [], []    # (where it is, what it held), (list, what it held): see `counted`
         self._generators = []                  # the same, for random numbers of the program's own and numpy's arrays
         self._seen = {id(x) for x in (*owned, *left_alone)}
@@ -209,11 +210,16 @@ class Ledger:
         self._tensors.append((name, tensor, _native.checksum(tensor), tensor.detach().clone() if fits else None))
         self._versions.append(tensor._version)
 
+    def second_run_begins(self):
+        """What the snapshot of the window's start put back (buffers) is finite again: the second run begins with it as the first did."""
+        self._back = {id(tensor) for _, tensor, _, copy in self._tensors
+                      if copy is not None and not _native.is_finite(copy) and _native.is_finite(tensor)}
+
     def ruined(self):
         """(name, tensor) of those that the step writes in place, and that its first run had left non-finite: the second began
         with other values than the first."""
         return [(name, tensor) for (name, tensor, _, copy), version in zip(self._tensors, self._versions)
-                if tensor._version != version and copy is not None and not _native.is_finite(copy)]
+                if tensor._version != version and copy is not None and not _native.is_finite(copy) and id(tensor) not in self._back]
 
     def mend(self):
         """Tensors that are not finite any more as they were."""

@@ -289,6 +289,9 @@ class Target:
         window = _native.window(optimizer)
         return next((d for d in self.order.get("decided", ()) if d[:2] == [window["ordinal"], window["step"]]), None)
 
+    def was_left_out(self, optimizer):
+        return self._left_out_before(optimizer) is not None
+
     def on_window(self, session, optimizer, dropped):
         if (step := self._left_out_before(optimizer)) is not None:
             _native.consume_losses(optimizer)
@@ -297,6 +300,7 @@ class Target:
                 _native.put_back(intake.iterates_data())
                 raise NonFiniteError(step[2])
             session.scaler = discover.scaler_of(optimizer) or session.scaler
+            session.drawn.note()
             return session.go_on_without(optimizer, step[1])
         if not self._is_mine(optimizer) or self.order["written"]:
             if self._is_mine(optimizer, after=1) and self.order["written"]:

@@ -91,7 +91,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
         tells = not jumps and not over and session.scaler is None and not compat.compiled_code_ran()
         tells_more = tells and restart.is_possible(session)
         told = rehearsal.Rehearsal(
-            [*stepping, *left_out], stepping, ledger, losses if tells else None, lambda: ledger.ruined() or weights.changed(),
+            [*(over or [optimizer]), *left_out], stepping, ledger, losses if tells else None, lambda: ledger.ruined() or weights.changed(),
             lambda: OTHER_NUMBERS if tells_more and drawn != streams.sums() else "",
             lambda: findings.other_values(named) if tells_more else (),
         ).hold(sys._getframe(), session.report.seconds() / max(1, _native.counters()["steps"]))
@@ -106,6 +106,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
     why = _native.rewind_begin()
     if why is not None:
         return False, f"{way}: {why}"
+    ledger.second_run_begins()
     # A program that is to go on must not meet a name that is gone; nor must a rank alone, while the others wait for it.
     goes_on = session.config.on_alarm != "stop" or alarm.get("harmless") or "advisory" in alarm or vote is not None
     read = readers.will_read(sys._getframe(), _native.unset_names()) if goes_on else ()
@@ -202,7 +203,8 @@ def end(session, optimizer, pending):
     ruined = pending["ledger"].ruined()
     if written := pending["weights"].changed():
         why = f"the program itself writes {', '.join(written[:3])} after a step, and the second run began with what the first had written"
-    down = pending["ledger"].down(pending["ledger"].counted()) if why == OTHER_BITS and not pending["counts_down"] and pending["vote"] is None else ()
+    may_count = why == OTHER_BITS or why is not None and bool(pending["over"])     # another way than over the other optimizer's step
+    down = pending["ledger"].down(pending["ledger"].counted()) if may_count and not pending["counts_down"] and pending["vote"] is None else ()
     lost = pending["ledger"].put_back()
     _put_weights_back(pending)
     pending["others"].put_back()
