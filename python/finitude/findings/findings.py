@@ -106,6 +106,8 @@ def _name_values(session, optimizer):
         _native.trace_name(tensor, kind, name)
     for tensor in session.allowed_tensors:
         _native.trace_name(tensor, "constant", "allowed")
+    for name, tensor in session.told.known.carried:    # a hidden state is no batch: an earlier step that was left out computed it
+        _native.trace_name(tensor, "buffer", name)
 
 
 MAX_OPS = 100_000
