@@ -213,6 +213,13 @@ def test_healthy_sparse_gradients_are_silent(tmp_path, make):
     assert got.watched["gradients_scanned"] == 5
 
 
+def test_the_sum_of_sparse_gradients_is_no_birth_beside_the_operation(tmp_path):
+    """A table that is read twice has two sparse gradients, which autograd adds up where no operator is seen."""
+    fault = "rows = rows * table(torch.tensor([3, 7, 2, 1])); rows = (rows * 0).log() if i == 2 else rows"
+    alarm = training(tmp_path, SPARSE.format(make="SparseAdam", fault=fault), "--on-alarm", "stop").the_alarm()
+    assert alarm["births"][0]["op"] == "aten::log" and {b["phase"] for b in alarm["births"]} <= {"forward", "backward"}, alarm["births"]
+
+
 def test_sparse_gradients_are_judged_after_coalescing(tmp_path):
     # Two finite contributions to row 2 whose sum is beyond float32.
     fault = "if i == 3: rows.register_hook(lambda g: g * 0 + 3e38)"

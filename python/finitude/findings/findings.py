@@ -134,12 +134,22 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False, began_with=(
         found["carried"] = carried.part(found, MAX_OPS)
     if "births" not in found:  # of a tape that does not play
         return found
+    if any(tensor is not None and tensor.is_sparse for _, _, tensor in sinks or ()):
+        _leave_out_parts(found)
     intake.name_reader_on_the_way(found)
     mend.add_diff(found)
     if optimizer is not None:
         hyper.tell(found, optimizer)
         growth.tell(found, _native.ring_steps(_native.window(optimizer)["ordinal"]))
     return ranks.not_from_here(samples.told(found))
+
+
+def _leave_out_parts(found):
+    """The parts of sparse gradients that autograd adds up are in memory which no operator is seen to write: bad values in their sum are
+    no births of their own beside one that has a place."""
+    births = found["births"]
+    if any(b["op"] or b["file"] for b in births):
+        found["births"] = [b for b in births if b["phase"] != "memory" or b["op"] or b["file"]]
 
 
 def apply(alarm, found):
