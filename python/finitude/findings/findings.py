@@ -148,8 +148,14 @@ def _leave_out_parts(found):
     """The parts of sparse gradients that autograd adds up are in memory which no operator is seen to write: bad values in their sum are
     no births of their own beside one that has a place."""
     births = found["births"]
-    if any(b["op"] or b["file"] for b in births):
-        found["births"] = [b for b in births if b["phase"] != "memory" or b["op"] or b["file"]]
+    nowhere = [b for b in births if b["phase"] == "memory" and not b["op"] and not b["file"]]
+    if len(nowhere) < len(births):
+        found["births"] = [b for b in births if b not in nowhere]
+    elif nowhere:           # nor has anybody else written it: it is a gradient, and which of its parts was bad is not known
+        for b in nowhere:
+            b["phase"] = "backward"
+        text = "a sparse gradient is the sum of several, and which of them brought the bad value is not seen"
+        found["cause"], found["fix"] = {**found["cause"], "class": "unknown", "confidence": "possible", "text": text}, None
 
 
 def apply(alarm, found):
