@@ -117,6 +117,36 @@ def test_a_step_that_clears_the_gradients_at_its_end_is_left_out_once(tmp_path):
     assert alarm["cause"]["class"] == "division-by-zero", alarm["cause"]
 
 
+CLEARS = """
+class Plain(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            p.add_(p.grad, alpha=-0.05)
+        self.zero_grad()
+net, other = nn.Linear(3, 1), nn.Linear(3, 1)
+opt, second = Plain(net.parameters(), {{}}), torch.optim.SGD(other.parameters(), 0.1)
+for i in range(16):
+    x = torch.rand(6, 3)
+    if i == 3:
+        x[4] = {row}
+    if i != {left_out}:
+        ((net(x)[:, 0] - x.sum(1)) / x.sum(1)).pow(2).mean().backward()
+        opt.step()
+    second.zero_grad()
+    other(torch.ones(2, 3)).pow(2).mean().backward()
+    second.step()
+print(net.weight.tolist(), other.weight.tolist())
+"""
+
+
+def test_the_same_without_a_closure(tmp_path):
+    skipped = training(tmp_path, CLEARS.format(row=0, left_out=None), "--on-alarm", "skip")
+    reference = training(tmp_path, CLEARS.format(row=0, left_out=3))
+    assert (skipped.code, skipped.out) == (0, reference.out), skipped.told()
+    assert (skipped.the_alarm()["step"], skipped.the_alarm()["optimizer"]) == (3, "Plain")
+
+
 TWO_PHASES = """
 z, scale = nn.Parameter(torch.tensor([0.3, 0.7]).double()), nn.Parameter(torch.ones(1).double())
 def fit(own):

@@ -11,13 +11,11 @@ from . import _cold
 
 _evaluates_first = weakref.WeakKeyDictionary()  # optimizer -> its step evaluates the closure once, and before it writes
 _after_hooks = weakref.WeakKeyDictionary()
-_left_with = weakref.WeakKeyDictionary()       # optimizer -> the gradients that a step of it was left with, see _put_back_left
 
 
 def wrap(session, optimizer, args, kwargs):
     """(args, kwargs) with the closure replaced. One `step` is one step however often the closure is evaluated."""
     closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-    _put_back_left(optimizer)
     if not guard.is_torchs(type(optimizer)):
         stand_in = _Unknown(session, optimizer, closure)
     elif isinstance(optimizer, torch.optim.LBFGS):  # the one class of torch.optim that evaluates it several times
@@ -27,21 +25,6 @@ def wrap(session, optimizer, args, kwargs):
     if "closure" in kwargs:
         return args, {**kwargs, "closure": stand_in}
     return (args[0], stand_in, *args[2:]), kwargs
-
-
-def _note_left(session, optimizer):
-    """A step that ends by clearing the gradients, as SAM's does, has not come to that: they stay, for the program to read."""
-    grads = [(p, p.grad) for p in discover.parameters(optimizer) if p.grad is not None]
-    _left_with[optimizer] = [(weakref.ref(p), weakref.ref(g), g._version) for p, g in grads], session.units.had_gradients
-
-
-def _put_back_left(optimizer):
-    """Where nobody has cleared them by the next step, the closure would add to them: they are as before the step that was left."""
-    left, had = _left_with.pop(optimizer, ((), False))
-    for param, grad, version in left:
-        p, g = param(), grad()
-        if p is not None and g is not None and p.grad is g and g._version == version:
-            p.grad = torch.zeros_like(g) if had else None
 
 
 def _copy(value):
@@ -125,7 +108,6 @@ class _Unknown:
         if not vetoed:
             return loss
         _native.leave_rest(optimizer)
-        _note_left(self.session, optimizer)
         raise StepLeft(loss)
 
 
