@@ -48,6 +48,17 @@ def test_a_program_that_goes_on_finds_the_state_that_it_left(tmp_path, text):
     assert got.out == helpers.plain(tmp_path, "own.py").out
 
 
+@pytest.mark.fast
+def test_a_state_that_a_step_left_out_has_computed_is_no_bad_batch(tmp_path):
+    """The step that reads it has nothing else wrong with it."""
+    text = CARRIED.replace("BAD", "0").replace("out, state = rnn(rows[:, k:k + 10], state)", "out, state = rnn(rows[:, k:k + 10] / (k != 30), state)")
+    got = helpers.run(tmp_path, text, "--on-alarm", "skip")
+    first, second = got.alarms[:2]
+    assert (first["step"], second["step"]) == (3, 4) and first["births"][0]["phase"] in ("forward", "data"), got.told()
+    birth = second["births"][0]
+    assert (birth["phase"], birth["name"], second["cause"]["class"]) == ("state", "state", "sticky-state"), got.told()
+
+
 # The loss depends on what an object has counted, in ways that show although it is infinite.
 COUNTED = """
 import torch

@@ -68,6 +68,112 @@ def test_a_searching_step_is_explained_by_calling_its_closure_again(tmp_path):
     assert (birth["phase"], birth["op"], birth["source"]) == ("forward", "aten::log", "loss = loss + (loss * 0).log()")
 
 
+SHARP = """
+class Sharp(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {{}})
+        self.base = torch.optim.SGD(self.param_groups, lr=0.05)
+        self.param_groups = self.base.param_groups
+    @torch.no_grad()
+    def step(self, closure):
+        closure = torch.enable_grad()(closure)
+        loss = closure()
+        for p in self.param_groups[0]["params"]:
+            self.state[p]["moved"] = p.grad * 0.05
+            p.add_(self.state[p]["moved"])
+        self.zero_grad()
+        closure()
+        for p in self.param_groups[0]["params"]:
+            p.sub_(self.state[p]["moved"])
+        self.base.step()
+        self.zero_grad()
+        return loss
+net = nn.Linear(3, 1)
+opt = Sharp(net.parameters())
+for i in range(6):
+    x = torch.rand(6, 3)
+    if i == 3:
+        x[4] = {row}
+    if i == {left_out}:
+        continue
+    def closure():
+        loss = ((net(x)[:, 0] - x.sum(1)) / x.sum(1)).pow(2).mean()
+        loss.backward()
+        return loss
+    opt.step(closure)
+print(net.weight.tolist())
+"""
+
+
+def test_a_step_that_clears_the_gradients_at_its_end_is_left_out_once(tmp_path):
+    """Sharpness-aware minimisation: neither loop nor closure clears them, so what the step left out had must not be added to. What its
+    closure computes is the program's forward pass, and no arithmetic of the optimizer."""
+    skipped = training(tmp_path, SHARP.format(row=0, left_out=None), "--on-alarm", "skip")
+    reference = training(tmp_path, SHARP.format(row=0, left_out=3))
+    assert (skipped.code, skipped.out) == (0, reference.out), skipped.told()
+    alarm = skipped.the_alarm()
+    birth = alarm["births"][0]
+    assert (alarm["step"], alarm["optimizer"], birth["phase"], birth["op"], birth["rows"]) == (3, "Sharp", "forward", "aten::div", [4])
+    assert alarm["cause"]["class"] == "division-by-zero", alarm["cause"]
+
+
+CLEARS = """
+class Plain(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            p.add_(p.grad, alpha=-0.05)
+        self.zero_grad()
+net, other = nn.Linear(3, 1), nn.Linear(3, 1)
+opt, second = Plain(net.parameters(), {{}}), torch.optim.SGD(other.parameters(), 0.1)
+for i in range(16):
+    x = torch.rand(6, 3)
+    if i == 3:
+        x[4] = {row}
+    if i != {left_out}:
+        ((net(x)[:, 0] - x.sum(1)) / x.sum(1)).pow(2).mean().backward()
+        opt.step()
+    second.zero_grad()
+    other(torch.ones(2, 3)).pow(2).mean().backward()
+    second.step()
+print(net.weight.tolist(), other.weight.tolist())
+"""
+
+
+def test_the_same_without_a_closure(tmp_path):
+    skipped = training(tmp_path, CLEARS.format(row=0, left_out=None), "--on-alarm", "skip")
+    reference = training(tmp_path, CLEARS.format(row=0, left_out=3))
+    assert (skipped.code, skipped.out) == (0, reference.out), skipped.told()
+    assert (skipped.the_alarm()["step"], skipped.the_alarm()["optimizer"]) == (3, "Plain")
+
+
+TWO_PHASES = """
+z, scale = nn.Parameter(torch.tensor([0.3, 0.7]).double()), nn.Parameter(torch.ones(1).double())
+def fit(own):
+    k = torch.eye(2).double()
+    if own:
+        k = k + (-(z[:, None] - z[None]).pow(2).sqrt()).exp()  # birth
+    return torch.linalg.cholesky(k).sum() + (scale - z.sum()).pow(2).sum()
+adam = torch.optim.Adam([z, scale], lr=0.01)
+for i in range(3):
+    adam.zero_grad(); fit(False).backward(); adam.step()
+search = torch.optim.LBFGS([z, scale], max_iter=4)
+def closure():
+    search.zero_grad()
+    loss = fit(True)
+    loss.backward()
+    return loss
+search.step(closure)
+"""
+
+
+def test_an_exception_out_of_a_closure_is_of_the_optimizer_that_called_it(tmp_path):
+    """Another one owns the same parameters, and has stepped before. By then the search has written the weights."""
+    alarm = training(tmp_path, TWO_PHASES, "--on-alarm", "stop").the_alarm()
+    assert (alarm["optimizer"], alarm["step"], alarm["weights"]) == ("LBFGS", 0, "damaged"), alarm
+    assert "# birth" in alarm["births"][0]["source"] and alarm["cause"]["class"] == "domain-edge", alarm["births"]
+
+
 def test_a_healthy_line_search_is_silent_and_one_step_is_one_step(tmp_path):
     got = training(tmp_path, LINE_SEARCH.format(search="'strong_wolfe'", loss="(w - 1).pow(2).sum()"))
     got.assert_silent()
@@ -135,6 +241,17 @@ def test_healthy_sparse_gradients_are_silent(tmp_path, make):
     got = training(tmp_path, SPARSE.format(make=make, fault="pass"))
     got.assert_silent()
     assert got.watched["gradients_scanned"] == 5
+
+
+def test_the_sum_of_sparse_gradients_is_no_birth_beside_the_operation(tmp_path):
+    """A table that is read twice has two sparse gradients, which autograd adds up where no operator is seen."""
+    fault = "rows = rows * table(torch.tensor([3, 7, 2, 1])); rows = (rows * 0).log() if i == 2 else rows"
+    alarm = training(tmp_path, SPARSE.format(make="SparseAdam", fault=fault), "--on-alarm", "stop").the_alarm()
+    assert alarm["births"][0]["op"] == "aten::log" and {b["phase"] for b in alarm["births"]} <= {"forward", "backward"}, alarm["births"]
+    # Where the derivative alone is bad it is not seen which part brought it, and nobody is accused of having written into memory.
+    fault = fault.replace(".log()", ".sqrt()")
+    alarm = training(tmp_path, SPARSE.format(make="SparseAdam", fault=fault), "--on-alarm", "stop").the_alarm()
+    assert (alarm["births"][0]["phase"], alarm["cause"]["class"]) == ("backward", "unknown"), alarm["births"]
 
 
 def test_sparse_gradients_are_judged_after_coalescing(tmp_path):

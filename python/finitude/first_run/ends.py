@@ -40,6 +40,7 @@ def program_raised(session, error):
         restart.run(session, alarm, findings.fingerprint(optimizer))
     if optimizer is not None:
         damage.applied_before(session, optimizer, alarm)
+        damage.left_behind(session, optimizer, alarm)
     if session.recorded and capsule.wanted(session):
         alarm["capsule"] = capsule.write(session, alarm)
     _native.consume_losses(optimizer)

@@ -4,11 +4,12 @@ Held by class, not by instance: an attribute on a scheduler would end up in its 
 """
 
 import functools
+import weakref
 
 import torch
 
 from .. import _native
-from ..program import discover
+from ..program import discover, guard
 
 
 def _moving(optimizers):
@@ -38,6 +39,7 @@ class Holds:
         self._is_once = False  # a backward of somebody else's came first: each is held for one more call at most
         self._of_step = None   # keys of what one step calls, as its second run has shown
         self._left_out = 0     # steps that were
+        self._clearing = ()    # weak references to optimizers left out whose step may be what clears the gradients
 
     def hold(self, optimizers):
         """Until `release`: step() of their schedulers and update_parameters() of averaged models do nothing."""
@@ -93,12 +95,31 @@ class Holds:
         """The next that reaches parameters of theirs: where several losses make one iteration, it is not over before."""
         self._of_step = None
         self._left_out += 1
+        self._clearing = [weakref.ref(o) for o in optimizers if not guard.is_torchs(type(o))]
         if self._held:
             self._own = {id(p) for o in optimizers for p in discover.parameters(o)}
+        if self._held or self._clearing:
             _native.wake_on_backward()
 
-    def backward_begins(self, roots):
+    def _clear(self, roots, known):
+        """A step of the program's own may end by clearing the gradients, as SAM's does: of one that was left out they still stand, for the
+        program to read. Where it has not cleared them by the next backward that would add to them, they go."""
+        leaves, waiting = {id(leaf) for leaf in discover.leaves_of(roots)}, []
+        for of in self._clearing:
+            params = discover.parameters(of()) if of() is not None else []
+            if params and not any(id(p) in leaves for p in params):
+                waiting.append(of)
+            elif any(p.grad is not None and p.grad in known for p in params):
+                for p in params:
+                    p.grad = None
+        self._clearing = waiting
+        if waiting:
+            _native.wake_on_backward()
+
+    def backward_begins(self, roots, known):
         """A backward of other parameters lets go of all but the schedulers, each of which is yet to miss its one step."""
+        if self._clearing:
+            self._clear(roots, known)
         kept = {}
         if self._own and not any(id(leaf) in self._own for leaf in discover.leaves_of(roots)):
             kept = {key: it for key, it in self._held.items()

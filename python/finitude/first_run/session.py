@@ -121,7 +121,7 @@ class Session:
 
     def on_backward(self, roots):
         if not dropped.backward_begins(self):
-            self.holds.backward_begins(roots)
+            self.holds.backward_begins(roots, self.told.known)
 
     def on_hand_begin(self, roots, inputs, to_leaves):
         """An engine call of a program that has no optimizer."""

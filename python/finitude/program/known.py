@@ -9,16 +9,24 @@ from torch.utils.weak import TensorWeakRef
 from .. import _native
 from . import discover
 
+MAX_CARRIED = 4 << 20   # bytes of values that a bad step computed, held until another one is told of
+
 
 def _version(tensor):
     return 0 if tensor.is_inference() else tensor._version
+
+
+def _tensors(value):
+    """The value, or what a tuple, list or dict holds: a hidden state has several parts."""
+    parts = value.values() if type(value) is dict else value if type(value) in (tuple, list) else (value,)
+    return [v for v in list(parts)[:64] if isinstance(v, torch.Tensor)]
 
 
 class Known:
     """Tensors as they were. What has been written since, or stands where such a one stood, is another matter."""
 
     def __init__(self):
-        self._kept = []
+        self._kept, self.carried = [], []   # carried: (name, tensor) of what a bad step computed, for the next to read
 
     def note(self, tensors):
         still = [(ref, version) for ref, version in self._kept if (t := ref()) is not None and _version(t) == version]
@@ -27,9 +35,15 @@ class Known:
     def note_frames(self, frame=None):
         """Values with a graph in the frames that lead here, such as the loss that was given to backward."""
         frame = frame or sys._getframe(1)
+        self.carried, size = [], 0
         while frame is not None:
-            self.note([v for v in discover.names_of(frame).values()
-                       if isinstance(v, torch.Tensor) and v.grad_fn is not None and not _native.is_finite(v)])
+            found = [(name, v) for name, value in discover.names_of(frame).items() for v in _tensors(value)
+                     if v.grad_fn is not None and not _native.is_finite(v)]
+            self.note([v for _, v in found])
+            for name, v in found:
+                size += v.untyped_storage().nbytes() if v.layout is torch.strided else MAX_CARRIED
+                if size <= MAX_CARRIED:
+                    self.carried.append((name, v.detach()))
             frame = frame.f_back
 
     def __contains__(self, tensor):

@@ -109,6 +109,7 @@ def value_in_frames(session, error):
     while traceback is not None:
         frames.append(traceback.tb_frame)
         traceback = traceback.tb_next
+    stepping = _stepping(frames)
     named = _SPEAKS_OF_VALUES.search(str(error)) is not None
     for wanted in (lambda v: v.numel() == 1, lambda v: named):
         for frame in reversed(frames):
@@ -117,11 +118,27 @@ def value_in_frames(session, error):
                 if not isinstance(value, torch.Tensor) or value.grad_fn is None or not wanted(value) or \
                         _native.is_finite(value) or (library and value.numel() == 1) or value in session.told.known:
                     continue
-                alarm = session.new_alarm(optimizers[0], "loss", name)
+                optimizer = stepping or _owner([value], optimizers)
+                alarm = session.new_alarm(optimizer, "loss", name)
                 alarm["loss"] = number(float(value.detach())) if value.numel() == 1 else None
                 alarm["text"] = f"{name} holds {count_text(value.detach())} and was not given to backward"
-                return optimizers[0], alarm, [("loss", name, value)]
+                return optimizer, alarm, [("loss", name, value)]
     return None
+
+
+def _stepping(frames):
+    """The watched optimizer whose `step` one of these frames, the outermost first, is: what its closure raises is of that step."""
+    for code, frame in ((frame.f_code, frame) for frame in frames):
+        mine = discover.names_of(frame).get(code.co_varnames[0]) if code.co_name == "step" and code.co_argcount else None
+        if isinstance(mine, torch.optim.Optimizer) and _native.is_registered(mine):
+            return mine
+    return None
+
+
+def _owner(roots, optimizers):
+    """Of these optimizers the first that has parameters which the roots were computed from, or the first of all."""
+    leaves = {id(leaf) for leaf in discover.leaves_of(roots)}
+    return next((o for o in optimizers if any(id(p) in leaves for p in discover.parameters(o))), optimizers[0])
 
 
 def derivative(session, error):
@@ -130,8 +147,8 @@ def derivative(session, error):
         return None
     node, output, roots = told
     name, given = anomaly.name_of(node, output), anomaly.given(node, output)
-    leaves, optimizers = {id(leaf) for leaf in discover.leaves_of(roots)}, watched_optimizers()
-    optimizer = next((o for o in optimizers if any(id(p) in leaves for p in discover.parameters(o))), optimizers[0] if optimizers else None)
+    optimizers = watched_optimizers()
+    optimizer = _owner(roots, optimizers) if optimizers else None
     if optimizer is not None:
         alarm = session.new_alarm(optimizer, "gradient", name)
     elif _native.hand_calls() and not _native.counters()["optimizers"]:

@@ -54,6 +54,12 @@ def applied_before(session, optimizer, alarm):
         alarm["fix"], alarm["path"] = None, []
 
 
+def left_behind(session, optimizer, alarm):
+    """A step that an exception ended has written by then what it wrote, as one that searches along a line."""
+    if ruined.sinks(session, optimizer):
+        alarm["weights"] = "damaged"
+
+
 def look_for_swallowed(session, optimizer, window):
     """Every gradient has become exactly zero while the loss is not: has an overflow been swallowed on the way, as by the
     reciprocal root of a half-precision sum that is Inf? An advisory where a second look finds one, else nothing."""

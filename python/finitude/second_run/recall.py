@@ -144,7 +144,7 @@ class _SecondRun:
         if self.scaler is not None:
             self.scaler._per_optimizer_states.clear()
         since = _native.loss_serial()
-        _native.trace_stop()   # of a closure that an optimizer calls: what is computed in it is forward, and not the optimizer's own
+        _native.trace_stop()    # inside the step of an optimizer: what is called is the program's, and no arithmetic of the optimizer
         _native.trace_clear()
         _native.trace_start()
         capsule.begin(self.session, self.log[0].generators)
