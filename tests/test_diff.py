@@ -107,7 +107,7 @@ def capsules(tmp_path_factory):
 def test_as_text_and_json_on_the_command_line(capsules, tmp_path):
     a, b = capsules
     text = helpers.finitude(tmp_path, "diff", a, b)
-    assert text.code == 1 and text.out.startswith("finitude:") and "a parameter that the step begins with" in text.out, text.told()
+    assert text.code == 1 and text.out.startswith("finitude:") and "in parameter, which the step begins with" in text.out, text.told()
     assert "weight" in text.out and "ulp of float32" in text.out
     told = helpers.finitude(tmp_path, "diff", "--json", a, b)
     document = json.loads(told.out)

@@ -147,9 +147,9 @@ def test_bfloat16_is_not_tried_where_nothing_is_float16(tmp_path):
     assert all("bfloat16 in place" not in f["text"] and "bfloat16" not in f["evidence"]["replays"] for f in findings), err
 
 
-def test_replay_in_bfloat16_leaves_float32_alone(tmp_path):
+def test_replay_in_bfloat16_needs_a_step_with_float16(tmp_path):
     script = HALF.replace("SIZE", "0").replace("EXPRESSION", "torch.log(x.sum(1, keepdim=True)) * h").replace("AUTOCAST", "bfloat16")
     alarm = helpers.run(tmp_path, script).the_alarm()
     told = helpers.finitude(tmp_path, "replay", alarm["capsule"], "--dtype", "bfloat16")
-    assert told.code == 0 and "non-finite in bfloat16" in told.out, told.told()
+    assert told.code == 4 and "takes the place of float16, which this step does not have" in told.err, told.told()
     assert json.loads(pathlib.Path(tmp_path, alarm["capsule"], "capsule.json").read_text())["kind"] == "finitude capsule"

@@ -170,7 +170,7 @@ for (x,) in DataLoader(TensorDataset(X), batch_size=4):
 WEIGHT = "torch.log(x.sum(1, keepdim=True))"
 
 
-@pytest.mark.parametrize("which", [1, 2], ids=["first", "second"])
+@pytest.mark.parametrize("which", [pytest.param(1, marks=pytest.mark.thorough), 2], ids=["first", "second"])
 def test_another_optimizer_that_steps_in_between_is_put_in_place_after_that(tmp_path, which):
     captured = Captured(tmp_path, RIVALS.replace(f"WEIGHT_{which}", WEIGHT).replace(f"WEIGHT_{3 - which}", "1.0"))
     assert captured.alarm["step"] == 5

@@ -197,7 +197,7 @@ def words(err):
 @pytest.mark.slow
 @pytest.mark.parametrize(("backend", "make"), [
     ("inductor", "Adam(model.parameters(), lr=0.01)"),
-    ("eager", "SGD(model.parameters(), lr=0.1, momentum=0.9)"),
+    pytest.param("eager", "SGD(model.parameters(), lr=0.1, momentum=0.9)", marks=pytest.mark.thorough),
     pytest.param("inductor", "SGD(model.parameters(), lr=0.1, momentum=0.9)", marks=pytest.mark.thorough),
     pytest.param("eager", "Adam(model.parameters(), lr=0.01)", marks=pytest.mark.thorough),
 ])

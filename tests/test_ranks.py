@@ -143,6 +143,7 @@ def test_a_fix_that_needs_the_other_ranks_is_tried_and_not_called_verified(tmp_p
     assert any(e.get("confirms") for e in own["cause"]["experiments"]) and own["cause"]["class"] == "log-of-zero", own["cause"]
 
 
+@pytest.mark.thorough
 def test_a_fix_that_the_other_ranks_have_no_part_in_is_verified(tmp_path):
     """Only the loss is bad, and that is this rank's own; the gradients of all ranks come out as they did."""
     got = torchrun(tmp_path, ranks(f"{LOGARITHM}\nloss = {FINE.partition('= ')[2]} + weight.sum()"), "--on-alarm", "skip", "--level", "tape")
@@ -180,6 +181,7 @@ loss = loss + shared(logits).sum() * 0.001""").replace("torch.manual_seed(100 + 
     assert births[1]["source"].endswith("logits * NAN"), births
 
 
+@pytest.mark.thorough
 def test_an_experiment_exchanges_nothing_with_other_ranks(tmp_path):
     """Rank 0 gets NaN out of an operator of the program's own that finite values went into. Called once more by one rank alone, the
     other's next call would be taken for its answer."""
@@ -260,6 +262,7 @@ def test_each_bad_step_is_explained_though_a_sum_of_losses_took_in_the_first(tmp
     assert sorted(line.split()[2:4] for line in got.out.splitlines() if line.startswith("rank")) == [["True", "True"]] * 2
 
 
+@pytest.mark.thorough
 def test_the_micro_batch_of_an_accumulation_that_ranks_exchange_at_its_end(tmp_path):
     """The exchange writes a gradient several times: that is no new beginning."""
     text = RANKS.replace("""    logits = model(x)
@@ -286,6 +289,7 @@ def test_what_was_recorded_as_the_step_happened_explains_it_on_each_rank(tmp_pat
     assert "running the program again" not in got.err and got.err.count("born in") == 1
 
 
+@pytest.mark.thorough
 def test_with_templates_several_ranks_still_run_the_step_again_together(tmp_path):
     got = torchrun(tmp_path, ranks(FINE + "\nif rank == 1 and step == 3: loss = loss * NAN"), "--tape-every", "2")
     first, second = got.alarms

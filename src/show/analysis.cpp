@@ -37,6 +37,18 @@ bool rows_are_samples(const record::Trace& trace, const locate::Birth& birth, st
   return use != nullptr && first_size(*use) == samples;
 }
 
+// Whether what was born is of one sample, which a loader puts together with others to a batch later: its rows are none of the batch's.
+bool is_of_one_sample(const record::Trace& trace, const locate::Birth& birth) {
+  const record::TensorUse* use = bad_output(trace, birth);
+  if (use == nullptr || trace.ops[birth.op].phase != record::Phase::kData) return false;
+  for (record::OpId id = birth.op + 1; id < trace.ops.size() && trace.ops[id].phase == record::Phase::kData; ++id) {
+    const record::Op& op = trace.ops[id];
+    const bool joins = locate::base_name(op.name) == "stack" || locate::base_name(op.name) == "cat";
+    if (joins && std::ranges::any_of(op.inputs, [&](const record::TensorUse& in) { return in.storage == use->storage; })) return true;
+  }
+  return false;
+}
+
 bool takes_rows(const record::Op& op) {
   constexpr std::array kTakes = {"index", "index_select", "slice", "narrow", "split", "split_with_sizes", "chunk"};
   return std::ranges::find(kTakes, locate::base_name(op.name)) != kTakes.end();
@@ -113,7 +125,7 @@ void tell_rows(const record::Trace& trace, const locate::Birth& located, const e
   if (located.rows_of != 0 || finding.guilty.empty()) return;
   const record::TensorUse* use = bad_output(trace, located);
   const std::int64_t rows = use != nullptr ? first_size(*use) : 0;
-  if (!can_be || !rows_are_samples(trace, located, finding.batch_rows, finding.guilty)) {
+  if (!can_be || is_of_one_sample(trace, located) || !rows_are_samples(trace, located, finding.batch_rows, finding.guilty)) {
     const bool from_data_set = rows != finding.batch_rows && !located.rows.empty() && rows < finding.batch_rows && finding.guilty.size() == located.rows.size() &&
                                takes_batches(trace, finding.batch_rows, rows);
     if (from_data_set && may_move_rows(trace, located.op, rows)) return;  // the experiment names the sample all the same
