@@ -318,11 +318,9 @@ inline bool type_iterates(PyTypeObject* type) {
 #if PY_VERSION_HEX >= 0x030c0000
 inline constexpr const char* kRangeIteratorFields = "nnn";      // start, step, len
 inline constexpr const char* kLongRangeIteratorFields = "ppp";
-inline constexpr const char* kPairwiseFields = "Io-";           // iterator, the value before, result
 #else
 inline constexpr const char* kRangeIteratorFields = "nnnn";     // index, start, step, len
 inline constexpr const char* kLongRangeIteratorFields = "pppp";
-inline constexpr const char* kPairwiseFields = "Io";
 #endif
 #if PY_VERSION_HEX >= 0x030b0000
 inline constexpr const char* kEnumerateFields = "ni-p-";        // index, iterator, result, long index, one
