@@ -45,7 +45,7 @@ std::uint64_t position_of(PyObject* iterator, int nesting) {
       case 'i': case 'I':
         if (!inner(words[i])) return 0;
         break;
-      case 't': case 'T':
+      case 't':
         if (words[i] == nullptr || !PyTuple_CheckExact(words[i])) return 0;
         for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(words[i]); ++k) {
           if (!inner(PyTuple_GET_ITEM(words[i], k))) return 0;
@@ -140,8 +140,12 @@ bool FrameMemory::remember_fields(PyObject* object, int index, std::string* why)
         records_[index].words[i] = words[i] != nullptr;
         if (words[i] != nullptr && !inner(words[i])) return false;
         break;
-      case 't': case 'T':
-        if (words[i] == nullptr || !PyTuple_CheckExact(words[i]) || PyTuple_GET_SIZE(words[i]) > kMaxInTuple) return false;
+      case 't':
+        if (words[i] == nullptr || !PyTuple_CheckExact(words[i])) return false;
+        if (PyTuple_GET_SIZE(words[i]) > kMaxInTuple) {
+          *why = cannot("draws from too many others", object);
+          return false;
+        }
         for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(words[i]); ++k) {
           PyObject* item = PyTuple_GET_ITEM(words[i], k);
           if (item == nullptr) continue;
@@ -277,7 +281,7 @@ bool FrameMemory::fields_fit(int index, PyObject* target, std::string* why) cons
         }
         child = records_[child].end;
         break;
-      case 't': case 'T':
+      case 't':
         if (words[i] == nullptr || !PyTuple_CheckExact(words[i])) return false;
         for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(words[i]); ++k) {
           PyObject* item = PyTuple_GET_ITEM(words[i], k);
@@ -333,7 +337,7 @@ void FrameMemory::put_fields(int index, PyObject* target) {
         put_slot(&words[i], inner);
         break;
       }
-      case 't': case 'T':
+      case 't':
         for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(words[i]); ++k) {
           if ((record.words[i] >> k & 1) == 0) continue;
           PyObject** item = &PyTuple_GET_ITEM(words[i], k);

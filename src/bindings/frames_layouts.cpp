@@ -46,7 +46,7 @@ const Layout kLayouts[] = {
     {"ii", "itertools.compress(iter([1, 2, 3, 4, 5]), iter([1, 1, 0, 1, 1]))"},
     {"Io", "itertools.pairwise([1, 2, 3, 4, 5])"},
     {"Io-", "itertools.pairwise([1, 2, 3, 4, 5])"},  // with a cached result from 3.13 on
-    {"-nT--", "itertools.zip_longest(iter([1, 2, 3, 4]), iter((5, 6)))"},
+    {"-nt--", "itertools.zip_longest(iter([1, 2, 3, 4]), iter((5, 6)))"},
 };
 const int kLayoutCount = sizeof(kLayouts) / sizeof(kLayouts[0]);
 

@@ -11,7 +11,7 @@ namespace finitude::bindings {
 //   n  a position, as a number        p  a position, as a Python object
 //   s  what it runs over; cleared when it has ended
 //   i  the iterator it draws from     I  the same, but it may change or be cleared
-//   t  a tuple of such iterators      T  the same, whose places are cleared where one has ended
+//   t  a tuple of such iterators, whose places may be cleared where one has ended
 //   f  the function it applies        o  a value that it gave and gives again
 //   a  a list of its own that it appends to
 //   d  digits: the numbers of the elements that it gave last, of the pools in the word before

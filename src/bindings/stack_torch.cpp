@@ -204,7 +204,11 @@ PyObject* names_of_function(PyObject*, PyObject* frame) {
   return function_names(frame);
 }
 
+// position_is_known(object): is it an iterator of CPython's own whose position a snapshot notes and puts back?
+PyObject* position_is_known(PyObject*, PyObject* object) { return PyBool_FromLong(type_info(Py_TYPE(object)).layout >= 0); }
+
 PyMethodDef methods[] = {
+    {"position_is_known", position_is_known, METH_O, nullptr},
     {"function_names", names_of_function, METH_O, nullptr},
     {"set_places", set_places, METH_VARARGS, nullptr},
     {"unset_names", unset_names, METH_NOARGS, nullptr},

@@ -131,8 +131,7 @@ class Search {
         input.read_at = index;
         input.arg = arg;
         input.item = position;
-        if (tape_.storages[t.storage].origin == capture::Storage::kInput) given(t, entry, input);
-        else if (written.count(t.storage) == 0) collated(t, entry, input);
+        if (is_input(t) || written.count(t.storage) == 0) given(t, entry, input);
         if (written.count(t.storage) == 0) made(t, input);
       };
       capture::for_each_tensor(entry.args[arg], use);
@@ -168,23 +167,16 @@ class Search {
     }
   }
 
+  bool is_input(const TensorRef& t) const { return tape_.storages[t.storage].origin == capture::Storage::kInput; }
+
+  // What the step was given, or a batch that it put together itself, as it does in a second process: its rows are the samples, whatever
+  // it was made of.
   void given(const TensorRef& t, const Entry& entry, BatchInput input) {
     const capture::Storage& storage = tape_.storages[t.storage];
-    if (is_named(storage) || given_.count(t.storage) != 0) return;
-    const std::int64_t rows = rows_first(t, entry);
     input.loaded = storage.kind == kBatch;
-    if (!has_rows(t, rows, storage.bytes.size(), &input)) return;
-    given_.insert(t.storage);
-    found_[rows].push_back(input);
-  }
-
-  // A batch that the step itself put together, as it does in a second process: its rows are the samples, whatever it was made of.
-  void collated(const TensorRef& t, const Entry& entry, BatchInput input) {
-    const capture::Storage& storage = tape_.storages[t.storage];
-    if (storage.kind != kBatch || given_.count(t.storage) != 0) return;
+    if (is_named(storage) || !(is_input(t) || input.loaded) || given_.count(t.storage) != 0) return;
     const std::int64_t rows = rows_first(t, entry);
-    input.loaded = true;
-    if (!has_rows(t, rows, storage.size_bytes, &input)) return;
+    if (!has_rows(t, rows, is_input(t) ? storage.bytes.size() : storage.size_bytes, &input)) return;
     given_.insert(t.storage);
     found_[rows].push_back(input);
   }

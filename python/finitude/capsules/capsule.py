@@ -157,13 +157,13 @@ def drop():
 
 
 def _tell(session, alarm, why, replayed="", folder=None):
+    """What of the step no capsule holds. folder: of one that is to hold what `replay --with` puts in place."""
     limit_told = f"(--capsule-max {session.config.capsule_max})"
     if why:
         session.not_watched(f"a capsule of step {alarm['step']}: {why}" + (f" {limit_told}" if why.endswith(" MB") else ""))
-    elif folder is not None and not _has_start(folder):
-        session.not_watched(f"in the capsule of step {alarm['step']} what `replay --with` needs: it would grow too large by it {limit_told}")
-    if why:
         return
+    if folder is not None and not _has_start(folder):
+        session.not_watched(f"in the capsule of step {alarm['step']} what `replay --with` needs: it would grow too large by it {limit_told}")
     if not replayed.startswith(FINE):
         session.not_watched(f"all of step {alarm['step']}: its capsule comes out otherwise when it is replayed ({replayed})")
 
@@ -184,6 +184,7 @@ def settle(session):
         del alarm["capsule_pending"]
         why = f"its folder {done['why_not']}" if done["why_not"] else ""
         _tell(session, alarm, why, done["replayed"], done["folder"] if done["folder"] in _for_another_program else None)
+        _for_another_program.discard(done["folder"])
         if why:  # it was said that it was being written
             alarm["capsule"] = None
             _say(f"finitude: step {alarm['step']} leaves no capsule: {why}\n")

@@ -30,7 +30,8 @@ class Session:
         self.decided = []             # [optimizer's number, step, what was raised or ""] of steps that were left out
         self.target = target          # set in a second process: the step it is to explain
         self.holds = Holds()
-        self.told, self.makers = Told(), makers.Makers()
+        self.told = Told()
+        self.makers = makers.Makers()
         self.units = Units(self)
         self.hand = byhand.ByHand(self)  # of a program without an optimizer
         self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
@@ -46,7 +47,7 @@ class Session:
         self.vote = None              # of the ranks that have just run a step again together
         self.allowed, self.saved = [], {}
         self.generators = []          # the program's own, part of every snapshot
-        self.drawn = intake.Drawn()
+        self.draws = intake.Draws()
         self.explained_drop, self.looked_at = False, 0  # one step that the script dropped is explained; its bad losses on the tape in hand
         self.has_time = False         # the program came to its end by itself: nobody waits for the process to be gone
         self.vanished = set()         # ordinals of optimizers whose gradients became zero
@@ -56,7 +57,8 @@ class Session:
         self.left_out = set()         # serials of the bad losses for which a scaler's step was left out
         self.scaler = None
         self.started_with = {}        # id(optimizer) -> largest parameter magnitude before its first step
-        self.allowed_tensors, self.ring_open = [], False
+        self.allowed_tensors = []
+        self.ring_open = False
         self.start = None             # how the program was started, for starting it again
         self.pid = os.getpid()
         self.member = False           # one of several processes of a run: whoever merges them has the last word
@@ -151,7 +153,7 @@ class Session:
             if passed == "left out":
                 _native.put_back(intake.iterates_data())
             return {"applied": None, "left out": True}[passed] if passed else self._second_run_ended(optimizer)
-        self.drawn.note()
+        self.draws.note()
         window = _native.window(optimizer)
         if (told := at_start.told(optimizer, window["step"])) is not None:
             return told[0]
@@ -374,8 +376,8 @@ class Session:
         return None
 
     def go_on_without(self, optimizer, step):
-        """Everything goes on as if the loop had said `continue` right after the batch of that step was fetched (see Drawn)."""
-        self.drawn.left_out(optimizer, step)
+        """Everything goes on as if the loop had said `continue` right after the batch of that step was fetched (see Draws)."""
+        self.draws.left_out(optimizer, step)
         held = sinks_of.watched_optimizers() if _native.backward_under_way() else discover.sharing(optimizer)
         self.holds.hold_for_step(held, step)
         self.holds.hold_scaler(self.scaler)

@@ -14,18 +14,11 @@ import weakref
 
 import torch
 
+from .. import _native
 from ..base import compat
 from ..base._places import is_library
 from . import discover, one_way, readers
 
-# Those whose position a snapshot of the stack knows (src/bindings/frames_layouts.cpp), beside generators.
-KNOWN = tuple({type(i) for i in (
-    iter(()), iter([]), reversed([]), iter(""), iter("\u0105"), iter(b""), iter(range(1)), iter(range(1 << 70)), iter({}), iter({}.values()),
-    iter({}.items()), reversed({}), reversed({}.values()), reversed({}.items()), iter(set()), enumerate(()), zip(), map(abs, ()),
-    filter(None, ()), itertools.islice((), 0), itertools.chain(), itertools.count(), itertools.repeat(0), itertools.cycle(()),
-    itertools.product(), itertools.combinations((), 0), itertools.combinations_with_replacement((), 0), itertools.starmap(abs, ()),
-    itertools.filterfalse(None, ()), itertools.takewhile(bool, ()), itertools.dropwhile(bool, ()), itertools.compress((), ()),
-    itertools.pairwise(()), itertools.zip_longest())})
 ENDLESS = (itertools.count, itertools.cycle, itertools.repeat)
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
 IN_MEMORY = (io.BytesIO, io.StringIO)
@@ -173,7 +166,7 @@ def _iterates(it):
 
 
 def _is_known(it):
-    return type(it) in KNOWN or isinstance(it, types.GeneratorType)
+    return _native.position_is_known(it) or isinstance(it, types.GeneratorType)
 
 
 def _goes_back(it, depth=0):

@@ -97,7 +97,7 @@ def name_loop_line(birth):
             return
 
 
-class Drawn:
+class Draws:
     """Random numbers of steps that are left out: the state after one is that of a loop that said `continue` right after it fetched the
     batch, so the next step draws the same ones. If they are what makes it bad (the last noise level of a diffusion), so is that step,
     and each after it: from the third in a row on, what a step drew stays drawn."""

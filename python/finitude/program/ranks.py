@@ -1,6 +1,6 @@
 """Which rank of how many this process is, and what one rank may decide alone.
 
-Under DistributedDataParallel they need not: every rank is given the same gradients, so
+Under DistributedDataParallel ranks need not agree on a veto: every one is given the same gradients, so
 each sees the same bad one and leaves the same step out. Where a rank could be the only one to see a value it must not act
 alone: they ask one another first. A second run repeats collective operations, so all make it or none: see together.py.
 """

@@ -68,7 +68,7 @@ class _Wanted:
         told = {key: found["findings"][key] for key in ("births", "cause", "fix", "path")} if found["findings"].get("births") else {}
         if not merge.is_alarm({**self.alarm, **told, "step": found["step"]}):
             return False
-        passed_over = "; ".join(t for t in self.alarm["rerun_text"].split("; ") if t and t not in TOGETHER)
+        passed_over = "; ".join(t for t in self.alarm["rerun_text"].split("; ") if t and t not in TOGETHER.split("; "))
         self.alarm.update(told)
         self.alarm.update(step=found["step"], rerun=found["rerun"], rerun_by="restart", rerun_verified=found["verified"],
                           rerun_text="; ".join(t for t in (found["text"], files) if t) + (f" ({passed_over})" if passed_over else ""))

@@ -300,7 +300,7 @@ class Target:
                 _native.put_back(intake.iterates_data())
                 raise NonFiniteError(step[2])
             session.scaler = discover.scaler_of(optimizer) or session.scaler
-            session.drawn.note()
+            session.draws.note()
             return session.go_on_without(optimizer, step[1])
         if not self._is_mine(optimizer) or self.order["written"]:
             if self._is_mine(optimizer, after=1) and self.order["written"]:
