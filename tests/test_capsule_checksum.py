@@ -70,6 +70,17 @@ def test_the_commands_say_so(made, tmp_path, words):
     assert not list(tmp_path.glob("*.zip"))
 
 
+def test_a_report_tells_of_damage_to_the_other_files(made, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(made, copy)
+    tape = bytearray((copy / "tape.bin").read_bytes())
+    tape[len(tape) // 2] ^= 1
+    (copy / "tape.bin").write_bytes(tape)
+    result = helpers.finitude(tmp_path, "report", str(copy))
+    assert result.code == 3 and "tape.bin is damaged" in result.err and "step 2" in result.out, result.told()
+    assert helpers.finitude(tmp_path, "report", str(made)).code == 0
+
+
 def test_both_languages_write_the_same_sum(made, tmp_path):
     data = (made / "capsule.json").read_bytes()
     document = json.loads(data)

@@ -52,6 +52,8 @@ VERIFIED = {
                                "loss = ((a + b) * layer(x)).mean()",
     "somebody counts what is NaN": "d = x / x.sum(1, keepdim=True)\nseen = (d == d).sum()\nloss = layer(d).pow(2).mean()",
     "half precision": "h = (layer(x) * 10).half() * (6000 * (x.sum(1, keepdim=True) == 0) + 1).half()\nloss = h.pow(2).float().mean()",
+    "sign of NaN, which is zero": "h = x[:, 0] / x.sum(1)\nloss = (layer(x).sum(1) - h).abs().mean()",
+    "comparison with NaN, which does not hold": "h = x[:, 0] / x.sum(1)\nloss = (layer(x).sum(1) - h).clamp(min=-9).mean()",
     "checkpointed": "def part(x):\n    h = (layer(x) * x).pow(2).sum(1)\n    return h.sqrt()\n"
                     "loss = checkpoint(part, x, use_reentrant=False).mean()",
     "two losses of one line": "h = [(layer(part) * part).pow(2).sum(1) for part in (x[:4], x[4:])]\n"

@@ -124,6 +124,7 @@ struct Live {
   bool wake_on_backward = false;     // the Python side asked to be told of the next outermost backward
   // A second process: the step it is to explain. Traced from when the step before the first is applied.
   bool target_set = false, target_written = false, trace_level = false;
+  bool trace_first = false;         // until the next step is over (see first_step.py)
   std::size_t tape_when_armed = 0;  // 0: no tape; else its limit in bytes
   std::uint32_t target_ordinal = 0;
   std::uint64_t target_first = 0, target_step = 0;  // traced from the first; steps between are looked at when written

@@ -16,6 +16,7 @@
 #include "bindings/device_python.h"
 #include "bindings/instances_python.h"
 #include "bindings/jump_torch.h"
+#include "bindings/first_step_torch.h"
 #include "bindings/last_step_torch.h"
 #include "bindings/live_torch.h"
 #include "bindings/loader_torch.h"
@@ -305,6 +306,7 @@ PYBIND11_MODULE(_native, m) {
   define_compare(m);
   define_inject(m);
   define_instances(m);
+  define_first_step(m);
   define_last_step(m);
   define_own_rules(m);
   m.def("enter_closure", [] { ++live().closure_depth; });
@@ -375,11 +377,16 @@ PYBIND11_MODULE(_native, m) {
   m.def("set_python_random", [](py::handle r) { set_python_random(r.ptr()); });
 
   m.def("trace_start", [] {
+    live().trace_first = false;
     tape_level_rests();
     observe::Tracer::get().start(&places());
     note_trace_begun();
   });
-  m.def("trace_stop", [] { observe::Tracer::get().stop(); observe::Tracer::thread_phase() = record::Phase::kForward; });
+  m.def("trace_stop", [] {
+    live().trace_first = false;
+    observe::Tracer::get().stop();
+    observe::Tracer::thread_phase() = record::Phase::kForward;
+  });
   m.def("trace_clear", [] { observe::Tracer::get().clear(); });
   m.def("trace_effort", [] {  // (ops, bytes read, bytes copied) of all traces of this process
     const observe::Effort& e = observe::effort();

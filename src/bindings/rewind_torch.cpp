@@ -9,6 +9,7 @@
 #include "base/immortal.h"
 #include "bindings/frames_python.h"
 #include "bindings/jump_torch.h"
+#include "bindings/loader_methods_torch.h"
 #include "bindings/loader_torch.h"
 #include "bindings/shared_torch.h"
 #include "bindings/stack_torch.h"
@@ -41,6 +42,8 @@ struct WindowStart {
 struct Starts {
   std::vector<std::unique_ptr<WindowStart>> list;
   BufferSnapshot buffers;           // what is watched; also the copies as long as there is no start
+  bool at_batch = false;            // they are those of when a loader gave a batch
+  std::uint64_t backwards = 0;      // that had begun by then
 };
 
 base::Immortal<Starts> the_starts;
@@ -318,34 +321,6 @@ PyObject* put_back(PyObject*, PyObject* ready) {
   Py_RETURN_NONE;
 }
 
-PyMethodDef iter_def = {"__iter__", reinterpret_cast<PyCFunction>(loader_iter), METH_FASTCALL, nullptr};
-PyMethodDef next_def = {"__next__", reinterpret_cast<PyCFunction>(loader_next), METH_FASTCALL, nullptr};
-PyMethodDef index_def = {"_next_index", reinterpret_cast<PyCFunction>(loader_next_index), METH_FASTCALL, nullptr};
-
-// A C function as a method of a Python class: no Python frame of ours on the loader's path.
-PyObject* as_method(PyMethodDef* def) {
-  PyObject* function = PyCFunction_New(def, nullptr);
-  if (function == nullptr) return nullptr;
-  PyObject* method = PyInstanceMethod_New(function);
-  Py_DECREF(function);
-  return method;
-}
-
-PyObject* loader_methods(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  if (nargs != 2 && nargs != 3) {
-    PyErr_SetString(PyExc_TypeError, "loader_methods(original __iter__, original __next__[, original _next_index])");
-    return nullptr;
-  }
-  for (Py_ssize_t i = 0; i < nargs; ++i) Py_INCREF(args[i]);
-  Py_XSETREF(loader_log().original_iter, args[0]);
-  Py_XSETREF(loader_log().original_next, args[1]);
-  if (nargs == 3) Py_XSETREF(loader_log().original_next_index, args[2]);
-  PyObject* a = as_method(&iter_def);
-  PyObject* b = as_method(&next_def);
-  PyObject* c = as_method(&index_def);
-  return a != nullptr && b != nullptr && c != nullptr ? Py_BuildValue("(NNN)", a, b, c) : nullptr;
-}
-
 PyMethodDef methods[] = {
     {"rewind_way", reinterpret_cast<PyCFunction>(rewind_way), METH_FASTCALL, nullptr},
     {"rewind_since", rewind_since, METH_NOARGS, nullptr},
@@ -362,8 +337,23 @@ PyMethodDef methods[] = {
 
 BufferSnapshot& buffer_snapshot() { return last_start() != nullptr ? starts().list.front()->buffers : starts().buffers; }
 
+namespace {
+
+// No step has told yet how the window of the first one began: its first batch does. One with a backward before it is a further
+// micro-batch of the same step.
+void first_batch_given() {
+  Starts& s = starts();
+  if (s.at_batch && s.backwards != live().backward_serial) return;
+  s.buffers.take();
+  s.at_batch = true;
+  s.backwards = live().backward_serial;
+}
+
+}  // namespace
+
 void batch_given() {
-  if (last_start() == nullptr || second_run) return;
+  if (second_run) return;
+  if (last_start() == nullptr) return first_batch_given();
   WindowStart& start = *starts().list.front();
   if (start.unbuilt != next_node()) return;  // what a forward pass writes is not the program's own
   start.has_batch = start.buffers.written_since();
@@ -378,12 +368,13 @@ void watch_buffers(const std::vector<at::Tensor>& buffers) {
     start->buffers.watch(buffers);
     if (start->at_batch != nullptr) start->at_batch->watch(buffers);
   }
-  if (last_start() == nullptr) starts().buffers.take();
+  if (last_start() == nullptr && !starts().at_batch) starts().buffers.take();
 }
 
 void forget_window_start() {
   starts().buffers = buffer_snapshot();
   starts().list.clear();
+  starts().at_batch = false;
   forget_jumps();
 }
 

@@ -319,7 +319,7 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   entry.looks_after = entry.risky || odd || armed || undoable;
   if (may_hook && entry.in_torch && (entry.looks_after || taped)) arm_post_hook(entry);
   // A healthy window ends where what the step wrote has been looked at, if anyone does.
-  const bool clears = l.trace_level && tracer.on() && !second_run_under_way();
+  const bool clears = (l.trace_level || l.trace_first) && tracer.on() && !second_run_under_way();
   entry.clears_trace = clears && entry.looks_after && entry.armed_post;
   if (clears && !entry.clears_trace) end_traced_window();
   close_window(entry);

@@ -177,8 +177,10 @@ void Sweep::explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, 
   OpId writer = found.unwritten && !explained && s.made_empty != kNone ? raw_writer(reader, use, s.made_empty) : kNone;
   OpId bits = kNone;
   if (writer == kNone && !explained && (bits = reinterpreted(trace_, reader, use)) != kNone) writer = bits;
-  if (writer == kNone && found.unwritten && !explained && trace_.storages[use.storage].origin == Origin::kUnknown)
+  if (writer == kNone && found.unwritten && !explained && trace_.storages[use.storage].origin == Origin::kUnknown) {
     writer = interrupted_writer(trace_, flow_.timeline, reader, s.first_seen);
+    if (writer == kNone) writer = owner_of_result(trace_, flow_.timeline, reader, s.first_seen);
+  }
   if (writer == kNone && found.unwritten && !came_later && (!explained || (s.before_kinds & kinds) != 0)) {
     const LayerId layer = origin_layer(use, reader);
     out->push_back({layer, input, kinds, labels_of(contents_.layers[layer], kinds), false});

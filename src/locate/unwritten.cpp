@@ -27,6 +27,16 @@ OpId interrupted_writer(const record::Trace& trace, const Timeline& timeline, Op
   return kNone;
 }
 
+OpId owner_of_result(const record::Trace& trace, const Timeline& timeline, OpId reader, std::uint32_t first_seen) {
+  if (reader >= trace.ops.size()) return kNone;
+  for (OpId id = reader; trace.ops[id].parent < id;) {
+    id = trace.ops[id].parent;
+    const Op& op = trace.ops[id];
+    if (is_dispatcher_op(op) && op.name.starts_with("aten::") && timeline.start[id] < first_seen) return id;
+  }
+  return kNone;
+}
+
 OpId reinterpreted(const record::Trace& trace, OpId reader, const TensorUse& use) {
   if (use.dtype == sense::DType::kOther || reader > trace.ops.size()) return kNone;
   for (OpId id = reader; id-- > 0;) {

@@ -11,6 +11,10 @@ namespace finitude::locate {
 // (`first_seen`, a moment); kNone: none.
 record::OpId interrupted_writer(const record::Trace& trace, const Timeline& timeline, record::OpId reader, std::uint32_t first_seen);
 
+// A kernel of PyTorch's own may hand memory to an operator that nobody had before (`first_seen`, a moment) it began: its result, not yet
+// written, as an input (interpolate of channels_last). The innermost such operator around the reader; kNone: none.
+record::OpId owner_of_result(const record::Trace& trace, const Timeline& timeline, record::OpId reader, std::uint32_t first_seen);
+
 // The view through which integers are read as floats: their bits are what they are, and no operator made a NaN of them.
 record::OpId reinterpreted(const record::Trace& trace, record::OpId reader, const record::TensorUse& use);
 

@@ -11,19 +11,17 @@
 #include "observe/made_nodes_torch.h"
 #include "observe/nested_writes.h"
 #include "observe/op_info_torch.h"
+#include "observe/op_tensors_torch.h"
 #include "observe/surely_finite.h"
 #include "record/exchange.h"
 
 namespace finitude::observe {
 namespace {
 
-// set_ hands over memory that was filled elsewhere (torch.load), the others the parts of a sparse tensor, whose memory is not seen: nothing
-// is computed.
+// set_ hands over memory that was filled elsewhere (torch.load), the others the parts of a sparse tensor: nothing is computed.
 bool hands_over(const std::string& op) {
   return op == "aten::set_" || op == "aten::_values" || op == "aten::_indices" || op == "aten::values" || op == "aten::indices";
 }
-
-constexpr std::size_t kMaxListed = 4096;                 // tensors of one list argument
 
 // What this thread is inside of, as ids of the trace of `open_generation`.
 thread_local std::vector<record::OpId> open_ops;
@@ -40,29 +38,6 @@ struct InsideGuard {
 
 bool mask_like(const sense::Health& h) {
   return h.nan == 0 && (h.finite() == 0 || h.min == h.max || h.finite() == h.zero);
-}
-
-// Every tensor of an argument or result; false: it holds none by its type.
-template <typename Use>
-bool for_each_tensor(const c10::IValue& value, const Use& use) {
-  if (value.isTensor()) {
-    use(value.toTensor());
-  } else if (value.isTensorList()) {
-    const auto list = value.toTensorVector();
-    for (std::size_t i = 0; i < list.size() && i < kMaxListed; ++i) use(list[i]);
-  } else if (value.isOptionalTensorList()) {
-    for (const auto& t : value.toOptionalTensorVector()) {
-      if (t) use(*t);
-    }
-  } else {
-    return false;
-  }
-  return true;
-}
-
-const void* memory_of(const at::Tensor& t) {
-  TensorView v;
-  return t.defined() && place_of(*t.unsafeGetTensorImpl(), &v) ? v.storage : nullptr;
 }
 
 // A weak reference keeps the address from being used again; the memory itself is freed as always.
@@ -113,8 +88,10 @@ record::OpId Tracer::open_op() {
 Tracer::PhaseGuard::PhaseGuard(record::Phase phase) : before(thread_phase()) { thread_phase() = phase; }
 Tracer::PhaseGuard::~PhaseGuard() { thread_phase() = before; }
 
-void Tracer::start(const Places* places, bool sketch) {
+void Tracer::start(const Places* places, bool sketch, const Bound& bound) {
   if (on()) return;
+  until_ops_ = effort().ops.load() + bound.ops;
+  until_read_bytes_ = effort().read_bytes.load() + bound.read_bytes;
   sketch_ = sketch;
   paused_ = false;
   places_ = places;
@@ -213,7 +190,8 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     for (const auto& v : inputs) tensors |= v.isTensor();
     if (!tensors) return nullptr;
   }
-  if (sink_.full()) {
+  if (sink_.full() || effort().ops.load(std::memory_order_relaxed) >= until_ops_ ||
+      effort().read_bytes.load(std::memory_order_relaxed) >= until_read_bytes_) {
     sink_.drop();
     return nullptr;
   }
@@ -269,8 +247,9 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   op.phase = is_node || !open_nodes.empty() ? record::Phase::kBackward : thread_phase();
   op.micro_batch = micro_batch_.load(std::memory_order_relaxed);
   op.stack = stack;
-  const auto add = [&](const at::Tensor& t, std::size_t arg) {
-    if (!t.defined() || info.from_host) return;
+  const auto add = [&](const at::Tensor& given, std::size_t arg) {
+    if (!given.defined() || info.from_host) return;
+    const at::Tensor t = with_memory(given);
     const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
     if (!impl.is_cpu() && is_recorded_device(impl.device())) context->device = impl.device();
     // What is only overwritten was not read: its old content explains nothing.
@@ -285,7 +264,8 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
       if (!changes(t)) input.weakly.emplace(t.getIntrusivePtr());
     }
     if (arg < info.args.size()) seen.use.arg = info.args[arg];
-    seen.use.written = arg < 64 && ((info.writes >> arg) & 1) != 0;
+    // A sparse tensor may get other memory for its values; what it has then is among the outputs.
+    seen.use.written = arg < 64 && ((info.writes >> arg) & 1) != 0 && t.is_same(given);
     context->saw(seen.use.health);
     if (seen.use.written && seen.memory != nullptr) {
       if (!by_parts) known_.written(seen.memory, seen.use.begin, seen.use.end);  // else each part does it
@@ -383,8 +363,9 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   bool all_views = info.may_view, any = false, bad = false;
   record::EndOp ended;
   std::size_t index = 0;
-  const auto add = [&](const at::Tensor& t) {
-    if (!t.defined()) return;
+  const auto add = [&](const at::Tensor& given) {
+    if (!given.defined()) return;
+    const at::Tensor t = with_memory(given);
     const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
     if (impl.is_cpu() && context->device) wait_for_device(*std::exchange(context->device, std::nullopt));  // non_blocking
     record::SeenTensor seen = eye.see(impl, sketch ? info.from_host ? Look::kFresh : Look::kNo : moves || info.composite ? Look::kKnown : Look::kFresh);
@@ -396,7 +377,7 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
       for (const void* memory : context->input_memory) known |= memory == seen.memory;
       all_views &= known;
     }
-    add_made_nodes(t, !context->written.empty(), &ended.makes);
+    add_made_nodes(given, !context->written.empty(), &ended.makes);
     ended.outputs.push_back(std::move(seen));
   };
   if (!context->is_node) {

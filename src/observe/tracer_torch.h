@@ -35,8 +35,14 @@ class Tracer {
  public:
   static Tracer& get();
 
-  // sketch: no value is looked at, but for what host code made; a replay of the tape of the step may fill them in.
-  void start(const Places* places, bool sketch = false);  // which outlive the tracer
+  // What a trace may take down; what comes after is missing from it.
+  struct Bound {
+    std::uint64_t ops = std::uint64_t{1} << 62, read_bytes = std::uint64_t{1} << 62;
+  };
+  // sketch: no value is looked at, but for what host code made; a replay of the tape of the step may fill them in. The places outlive
+  // the tracer.
+  void start(const Places* places, bool sketch, const Bound& bound);
+  void start(const Places* places, bool sketch = false) { start(places, sketch, Bound()); }
   void stop();                       // the trace stays until clear()
   // Nothing is traced from here on until it is set back; what has begun may still end.
   void pause(bool on) { paused_ = on; }
@@ -44,6 +50,7 @@ class Tracer {
   void clear();
   bool on() const { return sink_.on(); }
   std::size_t num_ops() const { return sink_.num_ops(); }
+  bool is_whole() const { return sink_.dropped() == 0; }  // nothing is missing from the trace in hand
 
   // The values of the step as it begins (their memory is scanned later, when an op reads it).
   void name_storage(const c10::TensorImpl& tensor, record::Origin origin, const std::string& name);
@@ -88,6 +95,7 @@ class Tracer {
   std::atomic<const Places*> places_ = nullptr;
   std::atomic<bool> nodes_tell_backward_ = false, sketch_ = false, paused_ = false;
   std::atomic<bool> others_write_ = false;  // values of other ranks come into memory unseen, also into buffers that no operator is given
+  std::atomic<std::uint64_t> until_ops_ = 0, until_read_bytes_ = 0;  // of effort()
   std::atomic<std::uint32_t> backward_stack_ = record::kNone, micro_batch_ = 0;
   at::CallbackHandle handle_ = 0;      // of start() and stop(), which one thread calls
 

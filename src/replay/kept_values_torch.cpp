@@ -1,6 +1,8 @@
 #include "replay/kept_values_torch.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -21,6 +23,15 @@ at::Tensor real_numbers(at::Tensor t) {
   if (t.is_complex()) t = at::view_as_real(t.resolve_conj());
   if (t.is_neg()) t = t.resolve_neg();
   return t.scalar_type() == at::kDouble ? t : t.to(at::kFloat);
+}
+
+bool is_plain(const at::Tensor& t) { return !t.is_sparse() && t.layout() == c10::kStrided && !t.is_conj() && !t.is_neg() && t.numel() > 0; }
+
+// Does each value of a result depend on those at its place alone?
+bool is_pointwise(const c10::FunctionSchema& schema) {
+  if (schema.name() == "aten::_to_copy") return true;
+  const auto op = c10::Dispatcher::singleton().findSchema(schema.operator_name());
+  return op && op->hasTag(at::Tag::pointwise);
 }
 
 bool is_flag(const at::Tensor& t) {
@@ -84,12 +95,44 @@ void KeptValues::note_rows(const at::Tensor& t) {
   touched_[t.size(0)].insert(row, row + rows.numel());
 }
 
+at::Tensor KeptValues::decided_by_nan(const at::Tensor& flags) const {
+  for (const auto& [made, by_nan] : decided_) {
+    if (made.is_alias_of(flags) && made.sizes() == flags.sizes() && made.strides() == flags.strides()) return by_nan;
+  }
+  return {};
+}
+
+void KeptValues::undo_decisions(const PlayedCall& call) {
+  if (!is_pointwise(call.schema)) return;
+  const auto arguments = tensors_of(call.schema.arguments(), call.arguments);
+  const auto add = [](at::Tensor* to, const at::Tensor& more) {
+    if (more.defined()) *to = to->defined() ? at::logical_or(*to, more) : more;
+  };
+  for (const NamedTensor& result : tensors_of(call.schema.returns(), call.results)) {
+    const at::Tensor& t = result.tensor;
+    if (!t.defined() || !is_plain(t)) continue;
+    at::Tensor of_nan, of_decisions;
+    for (const NamedTensor& argument : arguments) {
+      const at::Tensor& from = argument.tensor;
+      if (!from.defined() || !is_plain(from) || from.sizes() != t.sizes() || from.is_alias_of(t)) continue;
+      if (is_float(from)) add(&of_nan, at::isnan(from));
+      else if (from.scalar_type() == at::kBool) add(&of_decisions, decided_by_nan(from));
+    }
+    at::Tensor made_up = of_decisions;
+    if (t.scalar_type() == at::kBool || arguments.size() == 1) add(&made_up, of_nan);
+    if (!made_up.defined() || !made_up.any().item<bool>()) continue;
+    if (t.scalar_type() == at::kBool) decided_.emplace_back(t, made_up);
+    else if (is_float(t) && t.element_size() > 1) t.masked_fill_(made_up, std::nan(""));
+  }
+}
+
 bool KeptValues::after(const PlayedCall& call) {
   if (call.index >= sites_.reached.size() || !sites_.reached[call.index]) return true;
   const bool of_site = sites_.site_at.contains(call.index), of_node = sites_.node_at.contains(call.index);
   for (const NamedTensor& t : tensors_of(call.schema.arguments(), call.arguments)) {
     if (is_float(t.tensor) && !t.tensor.is_sparse() && !at::isfinite(t.tensor).all().item<bool>()) read_bad_.insert(call.index);
   }
+  if (read_bad_.contains(call.index) || !decided_.empty()) undo_decisions(call);
   auto& kept = values_[call.index];
   for (const at::Tensor& t : told_by(call)) {
     // Of several results the first is the value, the others are notes for backward.

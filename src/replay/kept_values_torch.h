@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "capture/tape.h"
@@ -20,7 +21,9 @@ namespace finitude::replay {
 std::vector<at::Tensor> told_by(const PlayedCall& call);
 
 // Copies what the calls that an edit reaches give and write in the unchanged step, and notes the rows that the
-// birth touched: those in which the edited calls or their nodes have a value that is not finite.
+// birth touched: those in which the edited calls or their nodes have a value that is not finite. A finite value that a pointwise call
+// makes of NaN tells nothing of the sound step (the sign of NaN is 0, no comparison with it holds): it counts as NaN, and so does in
+// this replay what is made of it.
 class KeptValues : public PlayObserver {
  public:
   // sites outlives this. Throws c10::Error in a replay that would keep more than max_bytes. by_coarsest: ulps are
@@ -47,6 +50,8 @@ class KeptValues : public PlayObserver {
 
  private:
   void note_rows(const at::Tensor& tensor);
+  void undo_decisions(const PlayedCall& call);
+  at::Tensor decided_by_nan(const at::Tensor& flags) const;
   void compare_one(const at::Tensor& before, const at::Tensor& now, double n, bool spare_rows, bool spare_others,
                    Comparison* out) const;
 
@@ -59,6 +64,7 @@ class KeptValues : public PlayObserver {
   std::set<std::size_t> read_bad_;                         // entries that read values that are not finite
   std::map<std::size_t, at::Tensor> outcomes_;
   std::map<std::int64_t, std::set<std::int64_t>> touched_;  // number of rows -> those
+  std::vector<std::pair<at::Tensor, at::Tensor>> decided_;  // truth values; which of them were made of NaN
 };
 
 }  // namespace finitude::replay

@@ -43,8 +43,10 @@ std::string take_statistics(Recording& r) {
   return why;
 }
 
-Recording read(const std::string& path) {
+Recording read(const std::string& named) {
   Recording r;
+  const fs::path file(named), parent = file.parent_path();
+  const std::string path = file.filename() != "capsule.json" ? named : parent.empty() ? "." : parent.string();  // the folder is meant
   r.path = path;
   std::error_code error;
   const bool folder = fs::is_directory(path, error);

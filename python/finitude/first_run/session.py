@@ -13,7 +13,7 @@ from ..findings import findings, kept_step, unwatched
 from ..findings.report import Report
 from ..program import discover, guard, intake, makers, ranks, rehearsal, ruined, scaling, sinks as sinks_of, streams
 from ..program.counts import count_text
-from ..second_run import damage, dropped, late, recall, restart, rewind, shared, tape, together
+from ..second_run import damage, dropped, first_step, late, recall, restart, rewind, shared, tape, together
 from ..second_run.shared import NOT_RUN, Told
 from . import allowed, at_start, byhand, ends
 from .hold import Holds
@@ -47,7 +47,7 @@ class Session:
         self.vote = None              # of the ranks that have just run a step again together
         self.allowed, self.saved = [], {}
         self.generators = []          # the program's own, part of every snapshot
-        self.draws = intake.Draws()
+        self.draws, self.first_step = intake.Draws(), first_step.FirstStep(self)
         self.explained_drop, self.looked_at = False, 0  # one step that the script dropped is explained; its bad losses on the tape in hand
         self.has_time = False         # the program came to its end by itself: nobody waits for the process to be gone
         self.vanished = set()         # ordinals of optimizers whose gradients became zero
@@ -77,6 +77,7 @@ class Session:
 
     def on_created(self, optimizer):
         self._register(optimizer)
+        self.first_step.made()
 
     def _register(self, optimizer):
         guard.register(optimizer)
@@ -270,7 +271,7 @@ class Session:
         """
         ends.begin(self, alarm)
         self.told.note_bad(sinks)
-        traced = self.config.level == "trace" and where in ("window", "skipped", "written", "search")
+        traced = (self.config.level == "trace" or _native.has_traced_first_step()) and where in ("window", "skipped", "written", "search")
         vote = together.vote_on(self, optimizer, alarm) if rerun_wanted and where == "window" and self.config.level == "gate" else None
         kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
         if rerun_wanted and shared.runs_again(self, alarm, kind, where, traced, vote):

@@ -36,14 +36,17 @@ def set_budgets(config, explains):
 
 def try_trace(session, optimizer, alarm, sinks):
     """The step was traced while it ran the first time. False: it was not, or the trace cannot tell."""
-    if session.config.level != "trace" or not _native.trace_on():
+    is_first = _native.has_traced_first_step()
+    if not _native.trace_on() or not (is_first or session.config.level == "trace"):
         return False
-    found = findings.analyse(session, optimizer, sinks, findings.MAX_OPS if session.config.report else 0)
-    session.report.trace_ops = found.pop("ops", None)
+    found = findings.analyse(session, optimizer, sinks, findings.MAX_OPS if session.config.report and not is_first else 0)
+    if not is_first:
+        session.report.trace_ops = found.pop("ops", None)
+        _native.trace_start()
     explained = findings.apply(alarm, found)
     if explained:
-        alarm["rerun_by"], alarm["rerun_text"] = "trace", "every op was recorded as the step ran (--level trace)"
-    _native.trace_start()
+        why = "the first one is, where the program cannot be started again" if is_first else "--level trace"
+        alarm["rerun_by"], alarm["rerun_text"] = "trace", f"every op was recorded as the step ran ({why})"
     # What a compiled kernel did inside is not in the trace: another way may run it eagerly and know better.
     return explained and not compat.compiled_code_ran()
 

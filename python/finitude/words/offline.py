@@ -142,6 +142,7 @@ def report(rest):
         with pack.unpacked(paths) as (folders, told):
             text, code = _checked(folders[0])
             text = text and told(text)
+            damage = [told(why) for why in _damage_of(folders[0])] if text else []
     except pack.Refused as e:
         sys.stderr.write(f"finitude: {e}\n")
         return EXIT_INPUT
@@ -160,7 +161,19 @@ def report(rest):
     elif not html:
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         sys.stdout.write(_native.render_terminal(text, colour, 80, (sys.stdout.encoding or "").lower().startswith("utf")))
-    return 0
+    for why in damage:
+        sys.stdout.flush()
+        sys.stderr.write(f"finitude: {paths[0]}: {why}\n")
+    return EXIT_INPUT if damage else 0
+
+
+def _damage_of(folder):
+    """What is wrong with the other files of a capsule, of whose report nothing else is read."""
+    from .. import _native
+    from ..capsules import pack
+
+    is_capsule = os.path.isfile(os.path.join(folder, pack.ABOUT)) and not os.path.exists(os.path.join(folder, "report.json"))
+    return _native.capsule_damage(folder) if is_capsule else []
 
 
 def dump(rest):

@@ -1,0 +1,28 @@
+"""The first step of an optimizer where the program cannot be started again: in code that calls `finitude.watch`, in a cell of a notebook, in
+a process that a program made. No step before it has told how its window began, so it cannot be run again in place either. It is traced
+while it happens, which costs once what `--level trace` costs with every step.
+"""
+
+from .. import _native
+from ..program import ranks
+from . import restart
+
+MOST = 16     # of a program that makes an optimizer for every step
+
+
+class FirstStep:
+    def __init__(self, session):
+        self._session, self._made = session, 0
+
+    def made(self):
+        """An optimizer was made: the next step may be its first."""
+        self._made += 1
+        if self._made <= MOST:
+            self.begin()
+
+    def begin(self):
+        """From here until the next step is over, unless something else explains it. A trace that becomes long on the way tells nothing:
+        it may be that of an evaluation."""
+        session = self._session
+        if session.config.level == "gate" and session.target is None and not restart.is_possible(session) and not ranks.several():
+            _native.trace_first_step()
