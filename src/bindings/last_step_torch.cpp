@@ -42,7 +42,7 @@ LastStep& last() {
   return *step;
 }
 
-record::Origin origin_of(const std::string& kind) {
+record::Origin origin_of_kind(const std::string& kind) {
   return kind == "parameter" ? record::Origin::kParameter : kind == "buffer" ? record::Origin::kBuffer : record::Origin::kOptimizerState;
 }
 
@@ -51,7 +51,7 @@ void name_memory(const at::Tensor& given, const std::string& kind, const std::st
   const at::Tensor& t = local_of(given);
   if (!observe::place_of(*t.unsafeGetTensorImpl(), &v) || v.storage == nullptr) return;
   const auto owner = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(v.storage);
-  last().names.insert_or_assign(v.storage, Named{c10::weak_intrusive_ptr<c10::StorageImpl>(owner), origin_of(kind), name});
+  last().names.insert_or_assign(v.storage, Named{c10::weak_intrusive_ptr<c10::StorageImpl>(owner), origin_of_kind(kind), name});
 }
 
 }  // namespace

@@ -5,6 +5,30 @@
 namespace finitude::bindings {
 namespace {
 
+PyObject* loader_iter(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 1) {
+    PyErr_SetString(PyExc_TypeError, "__iter__() takes no arguments");
+    return nullptr;
+  }
+  return loader_log().iter(args[0]);
+}
+
+PyObject* loader_next(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 1) {
+    PyErr_SetString(PyExc_TypeError, "__next__() takes no arguments");
+    return nullptr;
+  }
+  return loader_log().next(args[0]);
+}
+
+PyObject* loader_next_index(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 1) {
+    PyErr_SetString(PyExc_TypeError, "_next_index() takes no arguments");
+    return nullptr;
+  }
+  return loader_log().next_index(args[0]);
+}
+
 PyMethodDef iter_def = {"__iter__", reinterpret_cast<PyCFunction>(loader_iter), METH_FASTCALL, nullptr};
 PyMethodDef next_def = {"__next__", reinterpret_cast<PyCFunction>(loader_next), METH_FASTCALL, nullptr};
 PyMethodDef index_def = {"_next_index", reinterpret_cast<PyCFunction>(loader_next_index), METH_FASTCALL, nullptr};

@@ -126,30 +126,6 @@ Chosen& chosen() {
 bool second_run = false;
 Counters counters_before;  // what the second run does is not counted twice
 
-PyObject* loader_iter(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  if (nargs != 1) {
-    PyErr_SetString(PyExc_TypeError, "__iter__() takes no arguments");
-    return nullptr;
-  }
-  return loader_log().iter(args[0]);
-}
-
-PyObject* loader_next(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  if (nargs != 1) {
-    PyErr_SetString(PyExc_TypeError, "__next__() takes no arguments");
-    return nullptr;
-  }
-  return loader_log().next(args[0]);
-}
-
-PyObject* loader_next_index(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  if (nargs != 1) {
-    PyErr_SetString(PyExc_TypeError, "_next_index() takes no arguments");
-    return nullptr;
-  }
-  return loader_log().next_index(args[0]);
-}
-
 PyObject* text_or_none(const std::string& text) {
   if (text.empty()) Py_RETURN_NONE;
   return PyUnicode_FromString(text.c_str());
