@@ -62,7 +62,7 @@ class Sweep {
   LayerId origin_layer(const TensorUse& use, OpId reader);
   void written(OpId id, const Write& write);
   bool explained_inside(OpId id, const TensorUse& use, Kinds kinds, Labels* labels, bool* by_number);
-  bool inputs_finite(const Op& op) const;
+  Range given_around(OpId id) const;
   EventId add_event(Event event);
   void judge(OpId id, const Write& write, Kinds kinds, Event* event);
 
@@ -73,8 +73,7 @@ class Sweep {
   std::vector<bool> has_children_;
   Flow flow_;
   std::uint32_t now_ = 0;
-  std::vector<Source>
-      numbers_[3];  // per kind: what explains the last such number that an op handed to the host
+  std::vector<Source> numbers_[3];  // per kind: what explains the last such number that an op handed to the host
 };
 
 // What each storage held before the trace wrote it, judged by the largest view of it: a slice tells less.
@@ -265,14 +264,14 @@ void Sweep::start(OpId id) {
   }
 }
 
-bool Sweep::inputs_finite(const Op& op) const {
-  for (const TensorUse& use : op.inputs) {
-    if (kinds_of(use.health) != 0 && !is_overwritten(op, use)) return false;
+// A part of an operator of PyTorch's own may make anew what that was given: logsumexp of a row of -Inf is the logarithm of a sum of zeros.
+// What explains the bad values that the operator around `id` read, or nothing.
+Range Sweep::given_around(OpId id) const {
+  for (OpId at = parent_of(id); at != kNone; at = parent_of(at)) {
+    if (!is_dispatcher_op(trace_.ops[at]) || !trace_.ops[at].name.starts_with("aten::")) break;
+    if ((labels_of(flow_, flow_.op_reads[at]) & kAnyDamage) != 0) return flow_.op_reads[at];
   }
-  for (const auto& scalar : op.scalars) {
-    if (kinds_of(scalar) != 0) return false;
-  }
-  return true;
+  return {};
 }
 
 // Are the bad values of this output of `id` what ops inside it wrote? Then those are to be followed. by_number: one of them wrote a
@@ -347,7 +346,9 @@ void Sweep::judge(OpId id, const Write& write, Kinds kinds, Event* event) {
       (scalar_kinds == 0 && !write.assumed &&
        grew(op, {flow_.sources.data() + reads.begin, reads.count}, *write.use))) {
     event->label = damage;
-    event->birth = true;
+    const Range around = given_around(id);
+    event->birth = around.count == 0;
+    if (!event->birth) event->first_source = around.begin, event->num_sources = around.count;
     return;
   }
   event->label = kIntended;

@@ -192,4 +192,14 @@ bool is_overwritten(const record::Op& op, const record::TensorUse& input) noexce
   return (arg == "self" || arg.empty()) && op.name.ends_with('_') && listed(kFillers, base_name(op.name));
 }
 
+bool inputs_finite(const record::Op& op) noexcept {
+  for (const record::TensorUse& use : op.inputs) {
+    if (kinds_of(use.health) != 0 && !is_overwritten(op, use)) return false;
+  }
+  for (const auto& scalar : op.scalars) {
+    if (kinds_of(scalar) != 0) return false;
+  }
+  return true;
+}
+
 }  // namespace finitude::locate

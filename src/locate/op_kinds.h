@@ -36,6 +36,9 @@ bool is_item(const record::Op& op) noexcept;
 // The k-th output depends on the k-th member of each list only.
 bool is_list_op(const record::Op& op) noexcept;
 
+// Are all tensors and numbers that it computes with finite?
+bool inputs_finite(const record::Op& op) noexcept;
+
 // The value this written input had before does not matter to the op: copy_, fill_, the `out` of an out= call.
 bool is_overwritten(const record::Op& op, const record::TensorUse& input) noexcept;
 
