@@ -3,6 +3,7 @@
 #include <torch/extension.h>
 
 #include <bit>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -377,7 +378,10 @@ PYBIND11_MODULE(_native, m) {
   m.def("set_python_random", [](py::handle r) { set_python_random(r.ptr()); });
 
   m.def("trace_start", [] {
-    live().trace_first = false;
+    if (std::exchange(live().trace_first, false)) {  // what is explained now is another step
+      observe::Tracer::get().stop();
+      observe::Tracer::get().clear();
+    }
     tape_level_rests();
     observe::Tracer::get().start(&places());
     note_trace_begun();

@@ -23,6 +23,7 @@ class FirstStep:
     def begin(self):
         """From here until the next step is over, unless something else explains it. A trace that becomes long on the way tells nothing:
         it may be that of an evaluation."""
-        session = self._session
-        if session.config.level == "gate" and session.target is None and not restart.is_possible(session) and not ranks.several():
+        session, config = self._session, self._session.config
+        if config.level == "gate" and not config.tape_every and session.target is None and not restart.is_possible(session) and \
+                not ranks.several():
             _native.trace_first_step()

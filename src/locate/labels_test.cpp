@@ -1,0 +1,40 @@
+// What is a birth, and what only passes on.
+#include <gtest/gtest.h>
+
+#include "locate/slice.h"
+#include "locate/testing.h"
+
+namespace finitude::locate {
+namespace {
+
+using record::Origin;
+using testing::kClean;
+using testing::kMinusInfValue;
+using testing::Tensor;
+using testing::TraceBuilder;
+
+// logsumexp of a row that is all -Inf: the logarithm of a sum of zeros. Where that row was bad already, its part makes nothing new.
+Located log_of_sum(TraceBuilder& b, bool given) {
+  const Tensor x = b.storage(Origin::kBatch), h = b.storage(), sum = b.storage(), out = b.storage();
+  b.op("aten::log").in(x).out(h, given ? kMinusInfValue : kClean).end();
+  {
+    auto outer = b.op("aten::logsumexp");
+    outer.in(h, given ? kMinusInfValue : kClean).out(out, kMinusInfValue);
+    b.op("aten::exp").in(h, given ? kMinusInfValue : kClean).out(sum).end();
+    b.op("aten::log_").in(sum).out(out, kMinusInfValue).end();
+  }
+  b.sink("loss", out, kMinusInfValue);
+  return locate(b.trace);
+}
+
+TEST(Labels, PartOfAnOperatorThatWasGivenBadValues) {
+  TraceBuilder b;
+  const Located found = log_of_sum(b, true);
+  ASSERT_EQ(found.births.size(), 1u);
+  EXPECT_EQ(b.trace.ops[found.births[0].op].name, "aten::log");
+  TraceBuilder sound;
+  EXPECT_EQ(sound.trace.ops[log_of_sum(sound, false).births.at(0).op].name, "aten::log_");
+}
+
+}  // namespace
+}  // namespace finitude::locate
