@@ -38,7 +38,9 @@ inline at::Tensor with_memory(const at::Tensor& t) {
   if (!t.defined()) return t;
   const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
   const c10::DispatchKeySet keys = impl.key_set();
-  const bool wrapped = impl.is_python_dispatch() || keys.has(DispatchKey::FuncTorchBatched) || keys.has(DispatchKey::FuncTorchGradWrapper);
+  // A wrapper has the keys of what it wraps.
+  const bool wrapped = impl.is_python_dispatch() || keys.has(DispatchKey::Functionalize) || keys.has(DispatchKey::FuncTorchBatched) ||
+                       keys.has(DispatchKey::FuncTorchGradWrapper);
   if (wrapped || keys.has_backend(c10::BackendComponent::MetaBit)) return t;
   if (keys.has(DispatchKey::SparseCPU) || keys.has(DispatchKey::SparseCUDA)) return static_cast<const at::SparseTensorImpl&>(impl).values();
   if (keys.has(DispatchKey::SparseCsrCPU) || keys.has(DispatchKey::SparseCsrCUDA))
