@@ -47,8 +47,8 @@ def try_trace(session, optimizer, alarm, sinks):
     if explained:
         why = "the first one is, where the program cannot be started again" if is_first else "--level trace"
         alarm["rerun_by"], alarm["rerun_text"] = "trace", f"every op was recorded as the step ran ({why})"
-    # What a compiled kernel did inside is not in the trace: another way may run it eagerly and know better.
-    return explained and not compat.compiled_code_ran()
+    # What a compiled kernel did inside is not in the trace: another way may run it eagerly and know better. Of a first step there is none.
+    return explained and (is_first or not compat.compiled_code_ran())
 
 
 def begin(session, optimizer, alarm, sinks, tries=0, expected=None, vote=None, down=(), losses=None):
