@@ -1,23 +1,37 @@
 #include "bindings/first_step_torch.h"
 
+#include <utility>
+
 #include "bindings/live_torch.h"
 #include "bindings/stack_torch.h"
+#include "observe/tape_recorder_torch.h"
 #include "observe/tracer_torch.h"
 
 namespace finitude::bindings {
 
+void first_step_over() {
+  if (!std::exchange(live().trace_first, false)) return;
+  observe::TapeRecorder::get().stop();
+  observe::TapeRecorder::get().clear();
+  observe::Tracer::get().stop();
+  observe::Tracer::get().clear();
+}
+
 void define_first_step(pybind11::module_& m) {
-  // From here on until the next step is over, begun anew where that is on already; nothing where another trace is.
+  // From here on until the next step is over, begun anew where that is on already. False: another trace is under way. The tape, which asks
+  // the tracer for the operator that has begun, is started behind it.
   m.def("trace_first_step", [] {
     constexpr observe::Tracer::Bound kFirstStep{50'000, std::uint64_t{16} << 30};  // what comes before a step may be a long evaluation
+    first_step_over();
     observe::Tracer& tracer = observe::Tracer::get();
-    if (tracer.on() && !live().trace_first) return;
-    tracer.stop();
+    if (tracer.on()) return false;
     tracer.clear();
     tracer.start(&places(), false, kFirstStep);
     live().trace_first = true;
+    return true;
   });
   m.def("has_traced_first_step", [] { return live().trace_first && observe::Tracer::get().on() && observe::Tracer::get().is_whole(); });
+  m.def("first_step_over", &first_step_over);
 }
 
 }  // namespace finitude::bindings

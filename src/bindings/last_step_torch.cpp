@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/live_torch.h"
+#include "bindings/first_step_torch.h"
 #include "bindings/wrapped_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
@@ -61,7 +61,7 @@ bool keeps_last_step() noexcept { return last().kept; }
 void end_traced_window() {
   observe::Tracer& tracer = observe::Tracer::get();
   LastStep& l = last();
-  if (std::exchange(live().trace_first, false)) tracer.stop();
+  first_step_over();
   if (!l.kept) return tracer.clear();
   std::vector<std::pair<record::StorageId, const Named*>> named;  // ids are known as long as the trace is in hand
   for (const auto& [memory, what] : l.names) {

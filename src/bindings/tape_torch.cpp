@@ -160,7 +160,10 @@ void define_tape(py::module_& m) {
         TapeRecorder::get().start(max_bytes, &places());
       },
       py::arg("max_bytes") = std::size_t{2} << 30);
-  m.def("tape_stop", [] { TapeRecorder::get().stop(); });
+  m.def("tape_stop", [] {
+    live().trace_first = false;  // the tape of a first step is kept from here on
+    TapeRecorder::get().stop();
+  });
   m.def("tape_seal", [] { TapeRecorder::get().seal(); });
   m.def("tape_clear", [] {
     TapeRecorder::get().stop();

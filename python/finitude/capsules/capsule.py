@@ -38,11 +38,12 @@ def limit(session):
     return session.config.capsule_max << 20
 
 
-def begin(session, generators=None):
-    """The step that runs from here on is recorded. generators: as it begins with them, where they are others than now."""
+def begin(session, generators=None, most_bytes=None):
+    """The step that runs from here on is recorded. generators: as it begins with them, where they are others than now. most_bytes: of
+    the tape, where that is less than a capsule may have."""
     if wanted(session):
         begun.here(generators)
-        _native.tape_start(limit(session))
+        _native.tape_start(limit(session) if most_bytes is None else min(most_bytes, limit(session)))
 
 
 def stop(session, optimizer, parameters=False, sinks=(), raised=False):

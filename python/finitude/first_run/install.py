@@ -120,6 +120,7 @@ def uninstall():
     global _installed
     _native.set_on(False)
     _native.set_tape_level(0)
+    _native.first_step_over()
     _native.trace_stop()
     _native.watch_checks(False)
     _native.set_undo_budget(0)

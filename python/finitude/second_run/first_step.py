@@ -4,10 +4,12 @@ while it happens, which costs once what `--level trace` costs with every step.
 """
 
 from .. import _native
+from ..capsules import capsule
 from ..program import ranks
 from . import restart
 
 MOST = 16     # of a program that makes an optimizer for every step
+MOST_BYTES = 1 << 30    # that its tape may hold: what comes before the step may read much
 
 
 class FirstStep:
@@ -25,5 +27,5 @@ class FirstStep:
         it may be that of an evaluation."""
         session, config = self._session, self._session.config
         if config.level == "gate" and not config.tape_every and session.target is None and not restart.is_possible(session) and \
-                not ranks.several():
-            _native.trace_first_step()
+                not ranks.several() and _native.trace_first_step():
+            capsule.begin(session, most_bytes=MOST_BYTES)

@@ -39,11 +39,17 @@ def try_trace(session, optimizer, alarm, sinks):
     is_first = _native.has_traced_first_step()
     if not _native.trace_on() or not (is_first or session.config.level == "trace"):
         return False
+    if is_first:
+        capsule.stop(session, optimizer, sinks=sinks)
     found = findings.analyse(session, optimizer, sinks, findings.MAX_OPS if session.config.report and not is_first else 0)
     if not is_first:
         session.report.trace_ops = found.pop("ops", None)
         _native.trace_start()
     explained = findings.apply(alarm, found)
+    if is_first and explained:
+        session.recorded = True
+    elif is_first:
+        capsule.drop()
     if explained:
         why = "the first one is, where the program cannot be started again" if is_first else "--level trace"
         alarm["rerun_by"], alarm["rerun_text"] = "trace", f"every op was recorded as the step ran ({why})"
