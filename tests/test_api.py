@@ -94,6 +94,21 @@ def test_each_recorder_writes_its_own_report_once(watched):
     assert sum(line.startswith("finitude: ") and "Report:" in line for line in done.err.splitlines()) == 2, done.err
 
 
+@pytest.mark.parametrize("made", ["before", "behind"])
+def test_the_first_step_is_explained_as_it_happens(tmp_path, made):
+    """Nothing could run it again: the program cannot be started anew from here. The next ones are run again in place."""
+    watch = "w = finitude.watch(on_alarm='skip')\n"
+    begin = TRAINING.replace("opt =", watch + "opt =") if made == "behind" else TRAINING + watch.replace("watch(", "watch(model, opt, ")
+    write_script(tmp_path, "import finitude, json\n" + begin + STEPS + "train(6, bad=(0, 4))\nprint(json.dumps(w.report()['alarms']))\n")
+    done = plain(tmp_path, "train.py", cold=True)
+    alarms = json.loads(done.out)
+    assert [(a["step"], a["rerun_by"], a["births"][0]["source"]) for a in alarms] == \
+        [(0, "trace", "if i in bad: loss = loss * NAN"), (4, "rewind", "if i in bad: loss = loss * NAN")], done.err
+    for alarm in alarms:
+        replayed = finitude(tmp_path, "replay", alarm["capsule"])
+        assert replayed.code == 0 and "identical" in replayed.out, replayed.told()
+
+
 def test_options_of_watch_are_checked(tmp_path):
     got = run(tmp_path, "import finitude, finitude.api as a, finitude.first_run._cold as c\nc.session = None\n"
                         "try: finitude.watch(on_alarm='skp')\nexcept Exception as e: print(e)")

@@ -1,5 +1,6 @@
 """The Python API: watch, step, save, allow."""
 
+import atexit
 import sys
 
 import torch  # noqa: F401  the engine's libraries must be loaded first
@@ -13,8 +14,12 @@ from .program import cells
 from .start import child
 
 
+_begun = None    # the session that `watch` began last
+
+
 class Watch:
-    """A recorder that is on. Context manager; `close` takes every hook out and writes the report once."""
+    """A recorder that is on. Context manager; `close` takes every hook out and writes the report once. The end of the program closes one
+    that nobody has."""
 
     def __init__(self, session, owner):
         self._session, self._owner = session, owner
@@ -52,6 +57,12 @@ class Watch:
         self.close()
 
 
+def _end():
+    """The program has ended, and a capsule may be being written."""
+    if _begun is not None and _cold.session is _begun:
+        Watch(_begun, True).close()
+
+
 def watch(model=None, optimizer=None, **options):
     """Watches every optimizer of this process from now on (those given are registered at once).
 
@@ -65,8 +76,11 @@ def watch(model=None, optimizer=None, **options):
         session, owner = _cold.session, False
         _name_unused(session, options)
     else:
+        global _begun
         session, owner = Session(config.load(options)), True
-        _cold.session = session
+        if _begun is None:
+            atexit.register(_end)
+        _cold.session = _begun = session
         _native.reset()
         _native.hand_reset()
         install.install(child.wait_for_training)

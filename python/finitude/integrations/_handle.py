@@ -1,7 +1,5 @@
-"""The recorder behind a callback: started with the training, closed with it, however it ends."""
-
-import atexit
-import weakref
+"""The recorder behind a callback: started with the training, closed with it, however it ends (where a framework has no hook for a training
+that raised, by the end of the program)."""
 
 
 class Handle:
@@ -16,8 +14,6 @@ class Handle:
 
         if self.watch is None:
             self.watch = api.watch(model, list(optimizers), **self.options)
-            # Where a framework has no hook for a training that raised, the end of the program writes the report.
-            atexit.register(_close_if_alive, weakref.ref(self))
         else:
             for optimizer in optimizers:
                 api.watch(model, optimizer)
@@ -33,8 +29,3 @@ class Handle:
         """The alarms so far, as in the report JSON."""
         return self.watch.alarms if self.watch is not None else []
 
-
-def _close_if_alive(reference):
-    handle = reference()
-    if handle is not None:
-        handle.close()
