@@ -28,4 +28,3 @@ class Handle:
     def alarms(self):
         """The alarms so far, as in the report JSON."""
         return self.watch.alarms if self.watch is not None else []
-
