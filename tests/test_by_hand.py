@@ -57,6 +57,18 @@ def test_a_bad_step_is_left_out_and_explained(tmp_path, update):
     assert replayed(run) == "identical"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("update", UPDATES)
+def test_a_bad_first_step_is_one_alarm(tmp_path, update):
+    """That the program writes its leaves is known only when the next loss has been computed with them."""
+    run = helpers.run(tmp_path, script(update, bad=0), "--on-alarm", "skip")
+    alarm = run.the_alarm()
+    assert (alarm["step"], alarm["weights"], alarm["births"][0]["source"]) == (0, "clean", BIRTH), run.told()
+    assert "step 1, computed with what this one had written" in alarm["text"] and run.code == 0, run.told()
+    first = f"0 False {update != 'grad'}\n"
+    assert run.out == first + "".join(f"{i} True True\n" for i in range(1, 8))
+
+
 @pytest.mark.parametrize("update", UPDATES)
 def test_raise_comes_out_of_the_next_call_and_the_weights_are_put_back(tmp_path, update):
     run = helpers.run(tmp_path, script(update), "--on-alarm", "raise")

@@ -47,6 +47,7 @@ class _Bad:
 
     def __init__(self, step, roots, leaves, to_leaves):
         self.step, self.to_leaves, self.is_zeroed = step, to_leaves, False
+        self.follows = None        # the alarm of the step before, with whose bad parameters its loss was computed
         self.root = next(r for r in roots if isinstance(r, torch.Tensor) and not _native.is_finite(r)).detach().clone()
         self.marks = [_Mark(leaf, True) for leaf in leaves]
         self.expected = {"losses": [_native.checksum(self.root)], "generator": _native.checksum(torch.get_rng_state()),
@@ -61,6 +62,7 @@ class ByHand:
         self.is_seen = False       # or the operators that wrote them do
         self.marks = None          # of the last call, until it is proven
         self.bad = None
+        self.behind = None         # the alarm of a bad step whose writes have just been put back, after the next loss was computed with them
         self.is_damaged = False    # a bad step was applied, as `warn` asks for
         self.functional = functional.Functional(session)
         self.rebound = rebound.Rebound(session, NAME)
@@ -83,6 +85,7 @@ class ByHand:
         if self.session.target is not None:
             self.session.target.hand_begins(self.session, roots)
             return False
+        self.behind = None
         self.settle()
         step = _native.hand_calls()
         bad = any(isinstance(r, torch.Tensor) and not _native.is_finite(r) for r in roots)
@@ -98,7 +101,7 @@ class ByHand:
         if not bad or not leaves:
             return False
         self.bad = _Bad(step, roots, leaves, to_leaves)
-        self.bad.ledger = Ledger(sys._getframe(), leaves)
+        self.bad.ledger, self.bad.follows = Ledger(sys._getframe(), leaves), self.behind
         _native.hand_watch(True)       # the next call ends this step, whatever its loss
         _native.watch_writes(leaves)
         self.bad.is_zeroed = self.is_proven and self.session.config.on_alarm in ("skip", "rollback")
@@ -153,6 +156,12 @@ class ByHand:
         session = self.session
         if self.is_damaged:
             return                     # what was applied knowingly is in every loss that follows
+        if bad.follows is not None and not at_end:
+            for mark in bad.marks:
+                mark.put_back()
+            bad.ledger.mend()
+            bad.follows["text"] += f"; step {bad.step}, computed with what this one had written before it was put back, was left out too"
+            return
         action = session.policy.on_alarm(0, bad.step, False)
         alarm = session.alarm_of(NAME, 0, bad.step, "loss", "loss")
         alarm["loss"] = number(float(bad.root)) if bad.root.numel() == 1 else None
@@ -167,6 +176,7 @@ class ByHand:
             for mark in bad.marks:
                 mark.put_back()
             bad.ledger.mend()
+            self.behind = alarm if is_written and not bad.is_zeroed else None
         session.report.unexplained = alarm
         runs = session.second_runs
         if (runs.take("loss", False, False, False) or (self.closure and runs.take_in_place())) and not (self.closure and self._call_again(alarm, bad)):
