@@ -94,11 +94,13 @@ def test_each_recorder_writes_its_own_report_once(watched):
     assert sum(line.startswith("finitude: ") and "Report:" in line for line in done.err.splitlines()) == 2, done.err
 
 
-@pytest.mark.parametrize("made", ["before", "behind"])
+@pytest.mark.parametrize("made", ["before", "before, and not told of", "behind"])
 def test_the_first_step_is_explained_as_it_happens(tmp_path, made):
     """Nothing could run it again: the program cannot be started anew from here. The next ones are run again in place."""
     watch = "w = finitude.watch(on_alarm='skip')\n"
-    begin = TRAINING.replace("opt =", watch + "opt =") if made == "behind" else TRAINING + watch.replace("watch(", "watch(model, opt, ")
+    begin = TRAINING.replace("opt =", watch + "opt =") if made == "behind" else TRAINING + watch
+    if made == "before":
+        begin = begin.replace("watch(", "watch(model, opt, ")
     write_script(tmp_path, "import finitude, json\n" + begin + STEPS + "train(6, bad=(0, 4))\nprint(json.dumps(w.report()['alarms']))\n")
     done = plain(tmp_path, "train.py", cold=True)
     alarms = json.loads(done.out)

@@ -73,8 +73,7 @@ def attach(session):
 
     def new_cell(*_):
         session.second_runs = _native.SecondRuns(session.config.on_alarm)  # a cell is a program of its own
-        if _native.counters()["optimizers"]:
-            session.first_step.begin()
+        session.first_step.may_come()
 
     here.events.register("pre_run_cell", new_cell)
     session.at_end.append(lambda: here.events.unregister("pre_run_cell", new_cell))

@@ -3,6 +3,8 @@ a process that a program made. No step before it has told how its window began, 
 while it happens, which costs once what `--level trace` costs with every step.
 """
 
+import torch
+
 from .. import _native
 from ..capsules import capsule
 from ..program import ranks
@@ -20,6 +22,11 @@ class FirstStep:
         """An optimizer was made: the next step may be its first."""
         self._made += 1
         if self._made <= MOST:
+            self.begin()
+
+    def may_come(self):
+        """A watch begins, or a cell of a notebook does: where there is an optimizer already its next step may be one that nothing leads back to."""
+        if _native.counters()["optimizers"] or _native.instances((torch.optim.Optimizer,)):
             self.begin()
 
     def begin(self):
