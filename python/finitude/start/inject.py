@@ -288,6 +288,7 @@ class Injection:
         placing.put_tensors(self.held, self._before(told["buffers"]), buffers)
         if told["class"] == type(optimizer).__name__:
             placing.put_state(self.held, told, optimizer, parameters)
+            placing.rate(told, optimizer)
         else:
             note = f"the state of {told['class']} has no place in {type(optimizer).__name__}, which begins without any"
             self.notes += [note] * (note not in self.notes)
@@ -299,11 +300,13 @@ class Injection:
         return buffers if self.about["step"] else {n: k for n, k in buffers.items() if k in named}
 
     def _put_other(self, told, optimizer, steps_first):
-        """steps_first: before the step it steps once more, as far as it does so at all. What the capsule has of it is what that step leaves:
-        until then it is the program's own, and read by a graph that its backward still needs."""
+        """steps_first: before the step it steps once more, as far as it does so at all. Where the capsule has only what that step leaves,
+        it is until then the program's own, and read by a graph that its backward still needs."""
         for other in sinks_of.watched_optimizers():
             why, parameters, buffers = self._misfits(told, other)
             if other is not optimizer and not why:
+                if (began := self._began(told)) is not None:   # its steps are a part of the recorded one
+                    return self._put_one(began, other, parameters, buffers)
                 if steps_first and (told["state"] or _native.window(other)["step"] > 0):
                     # Of a step that is on the tape itself, what it began with is the program's own, too, and has to come up.
                     self.begins_later = self.begins_later or self.rerun_by in ("jump", "tape") and told.get("stepped", 0) < 1
@@ -311,6 +314,14 @@ class Injection:
                     return
                 return self._put_one(told, other, parameters, buffers)
         self.notes.append(f"a second {told['class']} of the capsule fits no other optimizer here; its parameters are the program's own")
+
+    def _began(self, told):
+        """What that optimizer had as the recorded step began, if it is to have that here: not where it stepped before the first batch was fetched,
+        as it may have read what it then wrote before the step began."""
+        began = told.get("began")
+        if began is None or told.get("stepped_before") != 0 or not self.held.holds(began):
+            return None
+        return {**told, **began, "not_kept": []}
 
     def _other_stepped(self, told, other, parameters, buffers):
         if self.waits:
