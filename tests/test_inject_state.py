@@ -323,3 +323,36 @@ def test_an_earlier_capsule_still_serves(tmp_path):
     helpers.put_about(old, about)
     assert captured.with_changes(capsule=str(old)).code == 1
     assert captured.with_changes(("torch.log(x.sum(1))", "torch.log(x.sum(1) + 0.01)"), capsule=str(old)).code == 0
+
+
+# The second batch of the step is put together within it, of rows that do not lie together; the first was fetched in the step before.
+ASKED_AHEAD = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(4)
+X = torch.rand(64, 6)
+X[57] = 0
+model = nn.Linear(6, 1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+class Ahead:
+    def __iter__(self):
+        left = iter(DataLoader(TensorDataset(X), batch_size=4, shuffle=True))
+        now = next(left)
+        for later in left:
+            yield now
+            now = later
+        yield now
+for i, (x,) in enumerate(Ahead()):
+    (model(x)[:, 0] * torch.log(x.sum(1))).mean().backward()
+    if i % 2:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_batch_that_is_put_together_within_the_step_comes_up(tmp_path):
+    captured = Captured(tmp_path, ASKED_AHEAD)
+    assert captured.alarm["step"] == 1 and captured.about["start"]["batches"] == []
+    fixed = captured.with_changes(("torch.log(x.sum(1))", "torch.log(x.sum(1) + 0.01)"))
+    assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()

@@ -1,6 +1,7 @@
 """The form in which objects of a program are stored beside a capsule: tensors by name, all else as JSON. docs/format/capsule.md."""
 
 import collections.abc
+import ctypes
 import math
 
 import torch
@@ -56,6 +57,15 @@ class Tensors:
 
     def add_bytes(self, name, data):
         return self.add(name, torch.frombuffer(bytearray(data), dtype=torch.uint8))
+
+
+def content(tensor):
+    """Its bytes, element by element; none where they cannot be had."""
+    try:
+        plain = _native.local_of(tensor).detach().resolve_conj().resolve_neg().cpu().contiguous()
+        return ctypes.string_at(plain.data_ptr(), plain.numel() * plain.element_size()) if plain.numel() else b""
+    except (RuntimeError, NotImplementedError):
+        return b""
 
 
 def plain_value(value):

@@ -20,7 +20,7 @@ from ..capsules.placing import Misfit
 from ..capsules.start_check import is_sound
 from ..findings import findings
 from ..first_run import units
-from ..program import anomaly, discover, intake, ranks, sinks as sinks_of
+from ..program import anomaly, begun, discover, intake, ranks, sinks as sinks_of, stored
 from . import sound_step
 from .loaders import Loaders
 from .sound_step import same_birth
@@ -368,6 +368,8 @@ class Injection:
         self.recording = False
         _native.tape_stop()
         there = [data for _, _, data in _native.tape_inputs(_native.tape_take())]
+        # What a loader made in the step is on the tape as it was put together.
+        there += [stored.content(t) for event in _native.window_batches() for t in begun.tensors_of(event[1])]
         whole, missing = set(there), []
         unwritten, fills = set(self.start.get("unwritten", ())), -1
         for kind, name, data in self.inputs:
