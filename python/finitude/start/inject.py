@@ -111,10 +111,14 @@ class Injection:
             return None
         if not self.placed and self.order["way"] == "start":
             self._is_there_already(optimizer)
+        window = _native.window(optimizer)
+        if not self.placed and self.order["way"] == "step" and window["step"] + 1 < self.about["step"]:   # bad, too, and not the one
+            _native.consume_losses(optimizer)
+            session.draws.note()
+            return session.go_on_without(optimizer, window["step"])
         if not self.placed:
             self._put_after(optimizer)
             return None
-        window = _native.window(optimizer)
         if is_bad(window) or sinks_of.of_optimizer(optimizer):
             self._failed(optimizer, sinks_of.of_optimizer(optimizer))
         self._check_inputs()
