@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import helpers
 from inject_support import FIXED, LOADER, Captured
 
 STEP = "loss_of(x, y).backward()"
