@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import helpers
 from inject_support import FIXED, LOADER, Captured
 
 STEP = "loss_of(x, y).backward()"
@@ -75,3 +76,25 @@ def test_gradients_that_the_program_sets_itself_need_no_backward(tmp_path):
     assert fixed.code == 0 and fixed.out.startswith("fixed"), fixed.told()
     same = captured.with_changes()
     assert same.code == 1 and "the same birth" in same.out, same.told()
+
+
+# Left out twice: the second bad step comes out finite in place of another one, and is reached only past the first.
+BY_NUMBER = """
+import torch
+torch.manual_seed(4)
+w = torch.nn.Parameter(torch.rand(4))
+optimizer = torch.optim.Adam([w], lr=0.01)
+for i in range(5):
+    x = torch.rand(4) * (i not in (1, 3))
+    optimizer.zero_grad()
+    torch.log(x * w).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_step_behind_another_bad_one_is_reached(tmp_path):
+    got = helpers.run(tmp_path, BY_NUMBER, "--on-alarm", "skip")
+    _, alarm = got.alarms
+    assert alarm["step"] == 3 and alarm["capsule"], got.told()
+    same = helpers.finitude(tmp_path, "replay", alarm["capsule"], "--with", "train.py")
+    assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.told()

@@ -5,10 +5,12 @@ import json
 import shutil
 
 import pytest
+import torch
 
 import helpers
 from finitude.capsules.start_check import is_sound
-from inject_support import Captured
+from finitude.program import stored
+from inject_support import Captured, steps
 
 # Its state holds lists of tensors, numbers and None; one bad sample, when its turn comes.
 SEARCHES = """
@@ -95,6 +97,14 @@ def test_state_of_other_forms_is_kept_or_named(tmp_path, held, code):
             {"dict": [["a", {"tuple": [{"value": 1}, {"value": None}, {"float": "inf"}]}]]}, {"list": [{"tensor": "state.w.held.1.0"}]}]}
 
 
+def test_what_lies_in_another_order_is_not_looked_for_on_the_tape():
+    """That has the bytes of its memory; parameter.w is a name that it may have."""
+    for tensor in (torch.rand(2, 3, 4, 4).to(memory_format=torch.channels_last), torch.rand(3, 2).t(), torch.rand(2, dtype=torch.complex64).conj()):
+        tensors = stored.Tensors()
+        assert tensors.add("parameter.w", tensor) == "ordered.parameter.w" and torch.equal(tensors.files[0][2], tensor)
+    assert stored.Tensors().add("parameter.w", torch.rand(2, 3)) == "parameter.w"
+
+
 TWO = """
 import torch
 from torch import nn
@@ -163,6 +173,7 @@ for (x,) in DataLoader(TensorDataset(X), batch_size=4):
     first.zero_grad()
     (WEIGHT_1 * judge(x) - judge(made.detach())).mean().backward()
     first.step()
+    print("step", [p.detach().double().sum().item() for p in judge.parameters()], flush=True)
     second.zero_grad()
     (WEIGHT_2 * judge(made)).mean().backward()
     second.step()
@@ -171,14 +182,18 @@ WEIGHT = "torch.log(x.sum(1, keepdim=True))"
 
 
 @pytest.mark.parametrize("which", [pytest.param(1, marks=pytest.mark.thorough), 2], ids=["first", "second"])
-def test_another_optimizer_that_steps_in_between_is_put_in_place_after_that(tmp_path, which):
+def test_another_optimizer_that_steps_in_between_begins_as_it_did(tmp_path, which):
     captured = Captured(tmp_path, RIVALS.replace(f"WEIGHT_{which}", WEIGHT).replace(f"WEIGHT_{3 - which}", "1.0"))
+    _, other = captured.about["start"]["optimizers"]
+    assert other["stepped"] == 1 and other["stepped_before"] == (which == 1) and set(other["began"]["state"]) == set(other["state"])
     assert captured.alarm["step"] == 5
     fixed = captured.with_changes((WEIGHT, "torch.log(x.sum(1, keepdim=True).clamp(min=1e-3))"))
     assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()
     assert "and so it is as step 5 of the program itself" in fixed.out, fixed.told()
     same = captured.with_changes()
     assert same.code == 1 and same.out.startswith("not fixed: the same birth  aten::log"), same.told()
+    if which == 2:   # its step, which is a part of the recorded one, came to the same bits
+        assert steps(same.err)[-1] == captured.told[-1], same.told()
 
 
 # What the program computes before its call of `step` is no part of a step that a closure made.
@@ -308,3 +323,36 @@ def test_an_earlier_capsule_still_serves(tmp_path):
     helpers.put_about(old, about)
     assert captured.with_changes(capsule=str(old)).code == 1
     assert captured.with_changes(("torch.log(x.sum(1))", "torch.log(x.sum(1) + 0.01)"), capsule=str(old)).code == 0
+
+
+# The second batch of the step is put together within it, of rows that do not lie together; the first was fetched in the step before.
+ASKED_AHEAD = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(4)
+X = torch.rand(64, 6)
+X[57] = 0
+model = nn.Linear(6, 1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+class Ahead:
+    def __iter__(self):
+        left = iter(DataLoader(TensorDataset(X), batch_size=4, shuffle=True))
+        now = next(left)
+        for later in left:
+            yield now
+            now = later
+        yield now
+for i, (x,) in enumerate(Ahead()):
+    (model(x)[:, 0] * torch.log(x.sum(1))).mean().backward()
+    if i % 2:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_batch_that_is_put_together_within_the_step_comes_up(tmp_path):
+    captured = Captured(tmp_path, ASKED_AHEAD)
+    assert captured.alarm["step"] == 1 and captured.about["start"]["batches"] == []
+    fixed = captured.with_changes(("torch.log(x.sum(1))", "torch.log(x.sum(1) + 0.01)"))
+    assert fixed.code == 0 and fixed.out.startswith("fixed: loss "), fixed.told()

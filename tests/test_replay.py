@@ -141,7 +141,8 @@ def test_a_prompt_with_the_tensors(capsule, tmp_path):
     assert "['self'] 1" in done.stdout
     code, _, err = alone("--break", "log", capsule)
     assert code == 2 and "needs Python" in err
-    for words in (("--check", "--dtype", "float64"), ("--script", "birth.py", "--stop-at", "log"), ("--check", "--save-tensors=all.safetensors")):
+    for words in (("--check", "--dtype", "float64"), ("--script", "birth.py", "--stop-at", "log"), ("--check", "--save-tensors=all.safetensors"),
+                  ("--report", "--script", "birth.py"), ("--report", "--times", "3")):
         code, _, err = alone(*words, capsule)
         assert code == 2 and f"leave {words[-2] if '=' not in words[-1] else '--save-tensors'} out" in err, err
 

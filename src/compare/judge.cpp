@@ -69,7 +69,7 @@ class Judge {
       if ((!ta.used && !tb.used) || ta.unsteady || tb.unsteady) continue;
       const Distance& d = pair.outputs[k];
       to.dtype |= ta.element.dtype != tb.element.dtype;
-      to.both_nan |= ta.health.non_finite() != 0 && tb.health.non_finite() != 0;
+      to.both_nan |= swallowed(ta, tb);
       to.holds_nan |= d.nan_in_both != 0;
       const double explained = noise.bound(d.scale);
       const Level l = ta.shape == tb.shape ? level(d, explained) : Level::kDiffers;
@@ -282,7 +282,7 @@ class Judge {
     }
     return true;
   }
-  // What comes of both calls of a row is the same, or what they read of that one. NaN, which swallows all, tells nothing.
+  // What comes of both calls of a row is the same, or what they read of that one. NaN and Inf, which swallow all, tell nothing.
   bool agree_again(std::size_t r, const Call& reader, std::uint32_t of, bool of_a) const {
     const CameTo& to = came_to_[r];
     if (!to.both_nan && (to.out == Level::kSame || to.out == Level::kNoise)) return true;
@@ -291,18 +291,20 @@ class Judge {
     for (std::size_t k = 0; k < reader.inputs.size(); ++k) {
       const Tensor& t = reader.inputs[k];
       if (t.source != of && std::find(t.beneath.begin(), t.beneath.end(), of) == t.beneath.end()) continue;
-      if (k >= in.size() || k >= others.size() || t.shape != others[k].shape || in[k].nan_in_both != 0) return false;
+      if (k >= in.size() || k >= others.size() || t.shape != others[k].shape || in[k].nan_in_both != 0 || swallowed(t, others[k])) return false;
       const Level l = level(in[k], own_bound(in[k]));
       if (l != Level::kSame && l != Level::kNoise) return false;
     }
     return true;
   }
+  static bool swallowed(const Tensor& ta, const Tensor& tb) { return ta.health.non_finite() != 0 && tb.health.non_finite() != 0; }
   bool result_agrees(std::size_t of, bool of_a) const {
     for (std::size_t i = 0; i < std::min(results_->size(), others_.size()); ++i) {
       if (others_[i] == kNone || (of_a ? i : others_[i]) != of) continue;
       const Distance& d = (*results_)[i];
       const Level l = level(d, own_bound(d));
-      return d.nan_in_both == 0 && (l == Level::kSame || l == Level::kNoise);
+      if (d.nan_in_both != 0 || swallowed(a_.results[i].value, b_.results[others_[i]].value)) return false;
+      return l == Level::kSame || l == Level::kNoise;
     }
     return false;
   }
@@ -404,8 +406,18 @@ const Root* Judgement::first_noise() const {
   return nullptr;
 }
 
+// An argument may say the dtype of another one (`input_dtype`): where the sides compute in different ones, that is no difference beside it.
+static bool says_dtype(const std::string& arg) { return arg == "dtype" || arg.ends_with("_dtype"); }
+static bool read_other_dtypes(const Call& a, const Call& b) {
+  for (std::size_t k = 0; k < std::min(a.inputs.size(), b.inputs.size()); ++k) {
+    if (a.inputs[k].element.dtype != b.inputs[k].element.dtype) return true;
+  }
+  return false;
+}
+
 std::vector<std::pair<Scalar, Scalar>> other_arguments(const Call& a, const Call& b) {
   std::vector<std::pair<Scalar, Scalar>> other;
+  const bool other_dtypes = read_other_dtypes(a, b);
   const auto find = [](const Call& call, const std::string& arg) {
     const auto found = std::find_if(call.scalars.begin(), call.scalars.end(), [&](const Scalar& s) { return s.arg == arg; });
     return found == call.scalars.end() ? Scalar{arg, ""} : *found;
@@ -414,6 +426,7 @@ std::vector<std::pair<Scalar, Scalar>> other_arguments(const Call& a, const Call
   const bool one = one_form(a, b);
   for (const Scalar& s : a.scalars) {
     const Scalar t = find(b, s.arg);
+    if (other_dtypes && says_dtype(s.arg)) continue;
     if (t.text != s.text && (one || !t.text.empty())) other.emplace_back(s, t);
   }
   for (const Scalar& t : b.scalars) {

@@ -35,6 +35,8 @@ class Chain {
     t.health.numel = 4;
     if (std::isnan(value)) {
       t.health.nan = 4;
+    } else if (std::isinf(value)) {
+      t.health.pos_inf = 4;
     } else {
       t.health.min = t.health.max = value;
       t.health.absmax = std::fabs(value);
@@ -96,6 +98,14 @@ TEST(Judge, AnOperatorThatOneSideHasAlone) {
   EXPECT_EQ(changes.first()->kind, Root::kOperators);
   EXPECT_EQ(changes.first()->row, 1u);
   EXPECT_EQ(judged(a, Chain(1).call("aten::exp", 2).call("aten::add", 2).call("aten::sin", 3).run).first(), nullptr);
+}
+
+// What a log of zero covers up is no less different for that.
+TEST(Judge, InfinityMakesNothingGood) {
+  const compare::Run a = Chain(1).call("aten::exp", 2).call("aten::sin", 3).call("aten::log", INFINITY).call("aten::neg", INFINITY).run;
+  const compare::Run b = Chain(1).call("aten::exp", 2).call("aten::add", 5).call("aten::sin", 9).call("aten::log", INFINITY).call("aten::neg", INFINITY).run;
+  ASSERT_NE(judged(a, b).first(), nullptr);
+  EXPECT_EQ(judged(a, b).first()->kind, Root::kOperators);
 }
 
 // x is scaled, then halved; or halved, then scaled.

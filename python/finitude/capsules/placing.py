@@ -42,6 +42,15 @@ class Held:
         except (AttributeError, TypeError, ValueError, RuntimeError):
             raise Misfit(f"{name} of the capsule is not {_shape(told)}") from None
 
+    def holds(self, told):
+        """Whether all tensors of an optimizer are there, whole."""
+        try:
+            for name in {*told["parameters"].values(), *told["buffers"].values(), *(k for state in told["state"].values() for k in state.values())} - {None}:
+                self.tensor(name)
+        except Misfit:
+            return False
+        return True
+
     def generators(self, name):
         """States of all generators, or None where the capsule does not know them."""
         if name is None:

@@ -54,15 +54,21 @@ def _is_tree(tree, depth=0):
         (kind == "dict" or isinstance(tree.get("class"), str))
 
 
-def _is_optimizer(told):
-    return isinstance(told, dict) and isinstance(told.get("class"), str) and _is_count(told.get("ordinal"), 1 << 31) and \
-        type(told.get("failed")) is bool and _is_count(told.get("backwards", 0), 1 << 32) and type(told.get("stepped", 0)) is int and _are_names(told.get("gradients", [])) and \
-        _is_map(told.get("parameters"), _is_name) and _is_map(told.get("buffers"), _is_name) and \
+def _is_held(told):
+    """What an optimizer had, at one time."""
+    return isinstance(told, dict) and _is_map(told.get("parameters"), _is_name) and _is_map(told.get("buffers"), _is_name) and \
         _is_map(told.get("state"), lambda s: _is_map(s, _is_name)) and \
         _is_map(told.get("scalars"), lambda s: _is_map(s, lambda v: isinstance(v, (bool, int, float, str)))) and \
-        _is_map(told.get("trees", {}), lambda s: _is_map(s, _is_tree)) and _are_names(told.get("not_kept", [])) and \
+        _is_map(told.get("trees", {}), lambda s: _is_map(s, _is_tree)) and \
         isinstance(told.get("groups"), list) and all(
             isinstance(g, dict) and all(g.get(key) is None or _is_number(g[key]) for key in ("lr", "initial_lr")) for g in told["groups"])
+
+
+def _is_optimizer(told):
+    return _is_held(told) and isinstance(told.get("class"), str) and _is_count(told.get("ordinal"), 1 << 31) and \
+        type(told.get("failed")) is bool and _is_count(told.get("backwards", 0), 1 << 32) and type(told.get("stepped", 0)) is int and \
+        _is_count(told.get("stepped_before", 0)) and _are_names(told.get("gradients", [])) and _are_names(told.get("not_kept", [])) and \
+        ("began" not in told or _is_held(told["began"]))
 
 
 def _is_batch(told):

@@ -2,7 +2,9 @@
 scalars of schedulers and scalers. With it a capsule can be put into a program of the user's: inject.py."""
 
 import collections.abc
+import contextlib
 import types
+import weakref
 
 import torch
 
@@ -10,15 +12,53 @@ from .. import _native
 from . import discover, sinks as sinks_of
 from .stored import MAX_DEPTH, MAX_ITEMS, NotKept, Tensors, plain_value, tree, whole
 
+CONTAINERS = (torch.Tensor, collections.abc.Mapping, tuple, list)   # what of a program's names is looked into for a batch
+
 _generators = None   # right where the recorded step began
-_counts = {}         # ordinal -> steps, of the optimizers that there were
+_others = {}         # ordinal -> _Stepping, of the optimizers that there were
 
 
 def here(generators=None, is_past=False):
     """The step that is recorded begins. is_past: it began earlier, and what was taken since is not known."""
-    global _generators, _counts
+    global _generators
+    _forget_others()
     _generators = generators or _native.take_generators()
-    _counts = {} if is_past else {w["ordinal"]: w["step"] for w in map(_native.window, sinks_of.watched_optimizers())}
+    for optimizer in () if is_past else sinks_of.watched_optimizers():
+        with contextlib.suppress(AttributeError, TypeError, RuntimeError):   # of a class that is none of torch's: it is not told how that one stepped
+            _others[_native.window(optimizer)["ordinal"]] = _Stepping(optimizer)
+
+
+def _forget_others():
+    for other in _others.values():
+        other.hook.remove()
+    _others.clear()
+
+
+class _Stepping:
+    """An optimizer as the recorded step begins, and its own steps from there on: those of one that did not fail are a part of it."""
+
+    def __init__(self, optimizer):
+        self.step = _native.window(optimizer)["step"]
+        self.groups = _groups(optimizer)
+        self.state = {}
+        for p in discover.parameters(optimizer):
+            held = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+            self.state[p] = dict(held) if isinstance(held, collections.abc.Mapping) else {}
+        self.in_hand = []    # at each of these steps, what the program had in its names then, by weak references
+        self.hook = optimizer.register_step_post_hook(self._stepped)
+
+    def _stepped(self, *_):
+        held = []
+        for value in (v for frame in discover.user_frames() for v in discover.names_of(frame).values()):
+            for one in tensors_of(value) if issubclass(type(value), CONTAINERS) else (value,):
+                with contextlib.suppress(TypeError):
+                    held.append(weakref.ref(one))
+        self.in_hand.append(held)
+
+    def before(self, batch):
+        """How many of its steps came before that batch was fetched."""
+        own = [batch, *tensors_of(batch)]
+        return next((i for i, held in enumerate(self.in_hand) if any(ref() is one for ref in held for one in own)), len(self.in_hand))
 
 
 def tensors_of(value, depth=0):
@@ -73,7 +113,7 @@ def _named():
     drawn = [it.gi_frame for it in _native.running_iterators() if isinstance(it, types.GeneratorType) and it.gi_frame is not None]
     for frame in [*discover.user_frames(), *drawn]:
         for value in discover.names_of(frame).values():
-            if issubclass(type(value), (torch.Tensor, collections.abc.Mapping, tuple, list)) and \
+            if issubclass(type(value), CONTAINERS) and \
                     any(_native.tape_reads(t) for t in tensors_of(value)) and (origin := _native.batch_origin(value)) is not None:
                 iterator, indices, before, after = origin
                 return [(0, value, indices, after, (iterator, before))]
@@ -86,6 +126,44 @@ def _option(value):
         items = [plain_value(item) for item in value[:MAX_DEPTH]]
         return items if len(value) == len(items) and None not in items else None
     return plain_value(value)
+
+
+def _groups(optimizer):
+    return [{key: plain for key, value in group.items() if key != "params" and (plain := _option(value)) is not None} for group in optimizer.param_groups]
+
+
+def _memory(tensor):
+    """Where it lies; None where it has no memory of its own."""
+    with contextlib.suppress(RuntimeError, NotImplementedError):
+        return _native.local_of(tensor).untyped_storage().data_ptr()
+    return None
+
+
+def _began(other, optimizer, told, prefix, owned, tensors):
+    """What another optimizer than the failed one had as the recorded step began, as far as its own steps within that have changed it: it lies
+    on the tape, which is told its names. The form is that of `told`, which has what it came to; None where not all of it is to be had.
+    owned: memory of the failed one, which has names of its own there."""
+
+    def then(kind, name, tensor, now):
+        if _memory(tensor) in owned or not _native.tape_reads(tensor):
+            return now                   # told already, or left as it was
+        if (key := tensors.add_taped(kind, f"{prefix}{name}", tensor)) is None:
+            raise NotKept(type(tensor).__name__)
+        return key
+
+    try:
+        parameters, state, trees = {}, {}, {}
+        for name, p in zip(discover.names(optimizer), discover.parameters(optimizer)):
+            parameters[name] = then("frozen", name, p, told["parameters"][name])
+            for key, value in other.state[p].items():
+                if isinstance(value, torch.Tensor):
+                    state.setdefault(name, {})[str(key)] = then("state", f"{name}.{key}", value, told["state"].get(name, {}).get(str(key)))
+                else:
+                    trees.setdefault(name, {})[str(key)] = whole(value, "", None)
+        buffers = {name: then("buffer", name, b, told["buffers"].get(name)) for name, b in discover.buffers(optimizer)}
+    except (NotKept, KeyError, RuntimeError, NotImplementedError):
+        return None
+    return {"parameters": parameters, "buffers": buffers, "state": state, "scalars": {}, "trees": trees, "groups": other.groups}
 
 
 def _optimizer(optimizer, mine, tensors):
@@ -111,16 +189,27 @@ def _optimizer(optimizer, mine, tensors):
         held = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
         for key, value in held.items() if isinstance(held, collections.abc.Mapping) else ():
             keep(name, str(key), value)
-    groups = [{key: plain for key, value in group.items() if key != "params" and (plain := _option(value)) is not None}
-              for group in optimizer.param_groups]
     buffers = {name: tensors.add(f"{prefix}buffer.{name}", b) for name, b in discover.buffers(optimizer)}
     window = _native.window(optimizer)
     told = {"class": type(optimizer).__name__, "ordinal": window["ordinal"], "failed": mine,
             "parameters": parameters, "buffers": buffers, "state": state, "scalars": scalars, "trees": trees, "not_kept": not_kept[:MAX_ITEMS],
-            "groups": groups, "gradients": gradients, "backwards": window["backwards"]}
-    if not mine and window["ordinal"] in _counts:
-        told["stepped"] = window["step"] - _counts[window["ordinal"]]
+            "groups": _groups(optimizer), "gradients": gradients, "backwards": window["backwards"]}
     return told
+
+
+def _others_told(failed, told, first, tensors):
+    """What the steps of the other optimizers were within the recorded one. told: those of `_optimizer`, in order. first: its first batch,
+    or None."""
+    owned = {_memory(t) for t in (*discover.parameters(failed), *(b for _, b in discover.buffers(failed)))} - {None}
+    for optimizer, about in told:
+        other = _others.get(about["ordinal"])
+        if other is None:
+            continue
+        about["stepped"] = _native.window(optimizer)["step"] - other.step
+        if about["stepped"] > 0 and (began := _began(other, optimizer, about, f"optimizer-{about['ordinal']}.", owned, tensors)) is not None:
+            about["began"] = began
+            if first is not None and len(other.in_hand) == about["stepped"]:
+                about["stepped_before"] = other.before(first)
 
 
 class Begun:
@@ -144,9 +233,11 @@ class Begun:
         self.sources = [(iterator, batch, samples, before) for _, batch, samples, _, (iterator, before) in known]
         # A loader that gives one sample at a time has one index.
         self.samples = [[s] if isinstance(s, int) else list(s) if isinstance(s, tuple) else None for _, _, s, _, _ in known]
-        others = [o for o in sinks_of.watched_optimizers() if o is not optimizer]
+        optimizers = [optimizer, *(o for o in sinks_of.watched_optimizers() if o is not optimizer)]
+        told = [_optimizer(o, o is optimizer, self.tensors) for o in optimizers]
+        _others_told(optimizer, [*zip(optimizers, told)][1:], found[0][1] if found else None, self.tensors)
         self.document = {
-            "optimizers": [_optimizer(o, o is optimizer, self.tensors) for o in (optimizer, *others)], "batches": batches,
+            "optimizers": told, "batches": batches,
             "generators": self.tensors.add_bytes("generators.step", _generators.bytes()) if _generators is not None else None,
             "schedulers": [{"class": type(s).__name__, "last_epoch": plain_value(getattr(s, "last_epoch", None))}
                            for s in discover.schedulers([optimizer])],
@@ -165,6 +256,7 @@ def remember(session, optimizer):
     global _begun
     _begun = None
     if optimizer is None:
+        _forget_others()
         return
     _native.trace_stop()  # what is done from here on is no part of the step
     try:
@@ -173,6 +265,8 @@ def remember(session, optimizer):
         if session.debug:
             raise
         session.not_watched(f"what the program held besides, in the capsule ({type(e).__name__}: {e})")
+    finally:
+        _forget_others()
 
 
 def take_samples():
@@ -185,6 +279,7 @@ def take_samples():
 
 
 def forget():
-    global _begun, _generators, _counts
-    _begun, found, _generators, _counts = None, _begun, None, {}
+    global _begun, _generators
+    _forget_others()
+    _begun, found, _generators = None, _begun, None
     return found

@@ -1,6 +1,7 @@
 """The form in which objects of a program are stored beside a capsule: tensors by name, all else as JSON. docs/format/capsule.md."""
 
 import collections.abc
+import ctypes
 import math
 
 import torch
@@ -12,6 +13,11 @@ DTYPES = {
     torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.int32: "I32",
     torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL", torch.complex64: "C64",
 }
+
+
+def _is_plain(tensor):
+    """Whether its elements lie in memory one after the other, as they are."""
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 class Tensors:
@@ -26,17 +32,40 @@ class Tensors:
         if word is None or tensor.layout != torch.strided or tensor.device.type == "meta":
             return None
         try:
-            plain = _native.local_of(tensor).detach().resolve_conj().resolve_neg().cpu().contiguous()
+            local = _native.local_of(tensor).detach()
+            plain = local.resolve_conj().resolve_neg().cpu().contiguous()
             plain.data_ptr()
         except (RuntimeError, NotImplementedError):  # a subclass without memory of its own
             return None
+        if not _is_plain(local):
+            name = f"ordered.{name}"   # the tape has what lies in memory, in the order in which it does
         if name not in self.told:
             self.told[name] = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
             self.files.append((name, word, plain))
         return name
 
+    def add_taped(self, kind, name, tensor):
+        """The name under which a tensor that the tape reads is found there, as the recorded step began; None where its memory holds it in another order,
+        or among others."""
+        local = _native.local_of(tensor).detach()
+        if DTYPES.get(local.dtype) is None or local.layout != torch.strided or not _is_plain(local) or \
+                local.untyped_storage().nbytes() != local.numel() * local.element_size():
+            return None
+        _native.tape_name(tensor, kind, name)
+        self.told[f"{kind}.{name}"] = {"dtype": str(local.dtype).removeprefix("torch."), "shape": list(local.shape)}
+        return f"{kind}.{name}"
+
     def add_bytes(self, name, data):
         return self.add(name, torch.frombuffer(bytearray(data), dtype=torch.uint8))
+
+
+def content(tensor):
+    """Its bytes, element by element; none where they cannot be had."""
+    try:
+        plain = _native.local_of(tensor).detach().resolve_conj().resolve_neg().cpu().contiguous()
+        return ctypes.string_at(plain.data_ptr(), plain.numel() * plain.element_size()) if plain.numel() else b""
+    except (RuntimeError, NotImplementedError):
+        return b""
 
 
 def plain_value(value):
@@ -61,9 +90,9 @@ class NotKept(Exception):
 
 def whole(value, name, tensors, depth=0):
     """The form of a value that is made again from it alone, without one to be like: tensor, list, tuple, dict, value, float. All of
-    it or nothing: may raise NotKept."""
+    it or nothing: may raise NotKept. tensors: None where it is to have none."""
     if isinstance(value, torch.Tensor):
-        if key := tensors.add(name, value):
+        if tensors is not None and (key := tensors.add(name, value)):
             return {"tensor": key}
     elif type(value) in (list, tuple) and depth < MAX_DEPTH and len(value) <= MAX_ITEMS:
         return {type(value).__name__: [whole(item, f"{name}.{i}", tensors, depth + 1) for i, item in enumerate(value)]}

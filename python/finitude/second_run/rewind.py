@@ -305,7 +305,7 @@ def abandon(session):
     _native.trace_stop()
     _native.gradients_are_sinks(False)
     _native.trace_clear()
-    _native.tape_clear()
+    capsule.drop()
     _native.rewind_end(False)
     _native.rewind_forget()
     pending["ledger"].put_back()

@@ -20,7 +20,7 @@ from ..capsules.placing import Misfit
 from ..capsules.start_check import is_sound
 from ..findings import findings
 from ..first_run import units
-from ..program import anomaly, discover, intake, ranks, sinks as sinks_of
+from ..program import anomaly, begun, discover, intake, ranks, sinks as sinks_of, stored
 from . import sound_step
 from .loaders import Loaders
 from .sound_step import same_birth
@@ -111,10 +111,14 @@ class Injection:
             return None
         if not self.placed and self.order["way"] == "start":
             self._is_there_already(optimizer)
+        window = _native.window(optimizer)
+        if not self.placed and self.order["way"] == "step" and window["step"] + 1 < self.about["step"]:   # bad, too, and not the one
+            _native.consume_losses(optimizer)
+            session.draws.note()
+            return session.go_on_without(optimizer, window["step"])
         if not self.placed:
             self._put_after(optimizer)
             return None
-        window = _native.window(optimizer)
         if is_bad(window) or sinks_of.of_optimizer(optimizer):
             self._failed(optimizer, sinks_of.of_optimizer(optimizer))
         self._check_inputs()
@@ -288,6 +292,7 @@ class Injection:
         placing.put_tensors(self.held, self._before(told["buffers"]), buffers)
         if told["class"] == type(optimizer).__name__:
             placing.put_state(self.held, told, optimizer, parameters)
+            placing.rate(told, optimizer)
         else:
             note = f"the state of {told['class']} has no place in {type(optimizer).__name__}, which begins without any"
             self.notes += [note] * (note not in self.notes)
@@ -299,11 +304,13 @@ class Injection:
         return buffers if self.about["step"] else {n: k for n, k in buffers.items() if k in named}
 
     def _put_other(self, told, optimizer, steps_first):
-        """steps_first: before the step it steps once more, as far as it does so at all. What the capsule has of it is what that step leaves:
-        until then it is the program's own, and read by a graph that its backward still needs."""
+        """steps_first: before the step it steps once more, as far as it does so at all. Where the capsule has only what that step leaves,
+        it is until then the program's own, and read by a graph that its backward still needs."""
         for other in sinks_of.watched_optimizers():
             why, parameters, buffers = self._misfits(told, other)
             if other is not optimizer and not why:
+                if (began := self._began(told)) is not None:   # its steps are a part of the recorded one
+                    return self._put_one(began, other, parameters, buffers)
                 if steps_first and (told["state"] or _native.window(other)["step"] > 0):
                     # Of a step that is on the tape itself, what it began with is the program's own, too, and has to come up.
                     self.begins_later = self.begins_later or self.rerun_by in ("jump", "tape") and told.get("stepped", 0) < 1
@@ -311,6 +318,14 @@ class Injection:
                     return
                 return self._put_one(told, other, parameters, buffers)
         self.notes.append(f"a second {told['class']} of the capsule fits no other optimizer here; its parameters are the program's own")
+
+    def _began(self, told):
+        """What that optimizer had as the recorded step began, if it is to have that here: not where it stepped before the first batch was fetched,
+        as it may have read what it then wrote before the step began."""
+        began = told.get("began")
+        if began is None or told.get("stepped_before") != 0 or not self.held.holds(began):
+            return None
+        return {**told, **began, "not_kept": []}
 
     def _other_stepped(self, told, other, parameters, buffers):
         if self.waits:
@@ -357,6 +372,8 @@ class Injection:
         self.recording = False
         _native.tape_stop()
         there = [data for _, _, data in _native.tape_inputs(_native.tape_take())]
+        # What a loader made in the step is on the tape as it was put together.
+        there += [stored.content(t) for event in _native.window_batches() for t in begun.tensors_of(event[1])]
         whole, missing = set(there), []
         unwritten, fills = set(self.start.get("unwritten", ())), -1
         for kind, name, data in self.inputs:

@@ -33,6 +33,14 @@ def _load(path):
         return None, EXIT_INPUT
 
 
+NO_TEXT = "finitude: a text in it is not UTF-8: it is damaged, or made by something else\n"
+
+
+def _printable(text):
+    """What a file from elsewhere says, for a terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
 class _NoCapsule(Exception):
     """A capsule.json that is none, and why."""
 
@@ -237,10 +245,13 @@ def replay(rest):
     except libraries.Cannot as e:
         sys.stderr.write(f"finitude: {e}\n")
         return e.code
-    sys.stdout.write(out)
+    except UnicodeDecodeError:
+        sys.stderr.write(NO_TEXT)
+        return EXIT_INPUT
+    sys.stdout.write(_printable(out))
     sys.stdout.flush()
     if err:
-        sys.stderr.write(f"finitude: {err}")
+        sys.stderr.write(f"finitude: {_printable(err)}")
     for line in unread:
         sys.stderr.write(f"finitude: {line}\n")
     if stopped is not None and any(word.partition("=")[0] == "--break" for word in rest):
@@ -310,8 +321,11 @@ def diff(rest):
     except libraries.Cannot as e:
         sys.stderr.write(f"finitude: {e}\n")
         return e.code
+    except UnicodeDecodeError:
+        sys.stderr.write(NO_TEXT)
+        return EXIT_INPUT
     if why:
-        sys.stderr.write(f"finitude: {why}\n")
+        sys.stderr.write(f"finitude: {_printable(why)}\n")
     elif as_json:
         sys.stdout.write(document + "\n")
     else:

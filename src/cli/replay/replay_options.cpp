@@ -17,9 +17,10 @@ bool number(const std::string& text, int* value) {
 std::string at_odds(const ReplayOptions& o) {
   const bool one_line = o.check, birth = !o.script.empty();
   const std::pair<const char*, bool> others[] = {
-      {"--check", birth && one_line}, {"--step-through", o.step_through}, {"--stop-at", !o.stop_at.empty()}, {"--break", !o.break_at.empty()},
+      {"--script", o.report && birth}, {"--check", (birth || o.report) && one_line}, {"--step-through", o.step_through}, {"--stop-at", !o.stop_at.empty()}, {"--break", !o.break_at.empty()},
       {"--save-tensors", !o.save_tensors.empty()}, {"--dtype", !o.play.dtype.empty()}, {"--times", o.times > 1}};
   for (const auto& [name, given] : others) {
+    if (given && o.report) return std::string("--report shows what the run said of the step, and computes nothing: leave ") + name + " out";
     if (given && birth) return std::string("--script writes the call of the birth: leave ") + name + " out";
     if (given && one_line) return std::string("--check computes the step once and says one line: leave ") + name + " out";
   }
