@@ -299,18 +299,6 @@ def test_rows_of_a_weight_that_was_bad_before_the_step_are_no_samples():
     assert [b.get("samples") for b in alarm["births"]] == [None, [9]]
 
 
-def test_rows_of_a_batch_that_has_more_of_them_than_samples_are_called_rows():
-    """Nodes of several graphs, frames of clips."""
-    for of, word in ((44, "row"), (4, "sample")):
-        experiments = [{"name": f"step up to the birth, sample 3 of {of} replaced by a copy of sample 0", "rows": [3], "rows_of": of}]
-        cause = {"text": "division by zero (1 zero at samples 1, 3 of the batch) in sampled", "experiments": experiments}
-        alarm = {"micro_batch": 0, "cause": cause, "births": [{"phase": "forward", "rows": [3], "outputs": [{"shape": [of]}], "rows_in": "batch"}]}
-        samples.name(alarm, {"samples": [[7, 5, 9, 8]]})
-        assert cause["text"] == f"division by zero (1 zero at {word}s 1, 3{'' if word == 'row' else ' of the batch'}) in sampled"
-        assert experiments[0]["name"] == f"step up to the birth, {word} 3 of {of} replaced by a copy of {word} 0"
-        assert alarm["births"][0].get("samples") == (None if word == "row" else [8])
-
-
 NESTED = """
 import torch
 
