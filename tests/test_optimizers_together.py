@@ -46,6 +46,23 @@ def norm(params):
 
 
 @pytest.mark.usefixtures("quick")
+def test_an_optimizer_that_steps_late_counts_no_micro_batches_before():
+    """A discriminator that begins after a while: until then its parameters have no gradients."""
+    net, late = Dense(), torch.nn.Linear(2, 2)
+    with watching() as watch:
+        one, two = torch.optim.SGD(net.parameters(), lr=0.01), torch.optim.Adam(late.parameters(), lr=0.01)
+        for i in range(BATCHES):
+            one.zero_grad()
+            ((net(i) - 1).pow(2).mean() * (NAN if i == 3 else 1)).backward()
+            one.step()
+            if i >= 5:
+                two.zero_grad()
+                (late(torch.ones(1, 2)).sum() * (NAN if i == 5 else 1)).backward()
+                two.step()
+        assert [(a["step"], a["optimizer"], a["micro_batch"]) for a in watch.alarms] == [(3, "SGD", 0), (0, "Adam", 0)]
+
+
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("clip", [None, halve, norm])
 @pytest.mark.parametrize("parts", [lambda p: (p, p), lambda p: (p[:3], p[1:])], ids=["all", "some"])
 def test_a_parameter_in_two_optimizers_is_kept_from_both(parts, clip):
