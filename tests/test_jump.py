@@ -295,6 +295,43 @@ def test_gradients_that_stand_again_after_a_jump_went_another_way_are_told_of(tm
     assert got.watched["handled_by_script"] == 0 and got.report["advisories"] == [], got.told()
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="this Python's frames are not made to go on elsewhere")
+def test_a_value_without_its_graph_that_was_bad_before_another_optimizers_step(tmp_path):
+    """Where the window begins before that step it is run again as a whole; where the step that computed it was left out, its alarm tells."""
+    text = HEAD.format(bad=4, who="A", skips=False, kind="SGD").lstrip() + textwrap.dedent("""
+        alpha = nn.Parameter(torch.zeros(()))
+        opt_a = torch.optim.Adam([alpha], lr=1e-2)
+
+
+        def bad(who):
+            return (i, who) in ((4, "A"), (6, "D"))
+
+
+        def train(x, fake):
+            share = spread(x, "A").mean()
+            loss = loss_of_d(x, fake)
+            opt_d.zero_grad()
+            loss.backward()
+            opt_d.step()
+            wanted = -(alpha * (loss.detach() + share)).mean()
+            opt_a.zero_grad()
+            wanted.backward()
+            opt_a.step()
+
+
+        for i in range(8):
+            train(real[i], real[i + 8])
+        """)
+    got = helpers.run(tmp_path, text, "--on-alarm", "skip", "--undo-mb", "8")
+    alone, first, second = got.alarms
+    assert (alone["step"], alone["rerun_by"], alone["rerun_verified"]) == (4, "jump", True), alone["rerun_text"]
+    assert OVER in alone["rerun_text"] and "what it read was bad before that" in alone["rerun_text"], alone["rerun_text"]
+    assert (first["step"], second["step"], second["rerun_by"]) == (6, 6, "jump") and second["births"] == first["births"], got.told()
+    assert second["rerun_text"].endswith("loss is of the step of SGD that was left out, whose alarm at step 6 tells of it"), second["rerun_text"]
+    for alarm in got.alarms:
+        assert (alarm["births"][0]["op"], alarm["births"][0]["source"][:11]) == ("aten::div", "return x / "), alarm["births"]
+
+
 def test_what_an_object_counts_is_set_back_where_it_tells_which_optimizer_steps(tmp_path):
     """The generator steps at each fourth count: with the count as the first run left it, it would not step in the second."""
     text = HEAD.format(bad=4, who="D", skips=False, kind="Adam").lstrip() + textwrap.dedent("""

@@ -46,6 +46,39 @@ def norm(params):
 
 
 @pytest.mark.usefixtures("quick")
+def test_an_optimizer_that_steps_late_counts_no_micro_batches_before():
+    """A discriminator that begins after a while: until then its parameters have no gradients."""
+    net, late = Dense(), torch.nn.Linear(2, 2)
+    with watching() as watch:
+        one, two = torch.optim.SGD(net.parameters(), lr=0.01), torch.optim.Adam(late.parameters(), lr=0.01)
+        for i in range(BATCHES):
+            one.zero_grad()
+            ((net(i) - 1).pow(2).mean() * (NAN if i == 3 else 1)).backward()
+            one.step()
+            if i >= 5:
+                two.zero_grad()
+                (late(torch.ones(1, 2)).sum() * (NAN if i == 5 else 1)).backward()
+                two.step()
+        assert [(a["step"], a["optimizer"], a["micro_batch"]) for a in watch.alarms] == [(3, "SGD", 0), (0, "Adam", 0)]
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_a_bad_step_of_another_optimizer_left_is_not_told_as_a_bad_checkpoint():
+    """A training in two parts, each with an optimizer of its own."""
+    net = Dense()
+    with watching(on_alarm="warn") as watch:
+        for kind in (torch.optim.SGD, torch.optim.Adam):
+            optimizer = kind(net.parameters(), lr=0.01)
+            for i in range(3):
+                optimizer.zero_grad()
+                ((net(i) - 1).pow(2).mean() * (NAN if i == 1 else 1)).backward()
+                optimizer.step()
+        at_start, = [a for a in watch.alarms if a["cause"]["class"] == "corrupted-state"]
+        assert (at_start["step"], at_start["optimizer"]) == (0, "Adam")
+        assert "before the first step of Adam: step 1 of SGD, which was bad, has been applied before" in at_start["cause"]["text"]
+
+
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("clip", [None, halve, norm])
 @pytest.mark.parametrize("parts", [lambda p: (p, p), lambda p: (p[:3], p[1:])], ids=["all", "some"])
 def test_a_parameter_in_two_optimizers_is_kept_from_both(parts, clip):

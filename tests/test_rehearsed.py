@@ -38,7 +38,8 @@ LOOPS = {
     "a set": ("todo = set(range(8))\nwhile todo:\n    i = min(todo)\n    todo.remove(i)\n    train(data[i], i)", "restart"),
     "an attribute that is bound anew": ("t = Trainer(todo=list(range(8)))\nwhile t.todo:\n    i, t.todo = t.todo[0], t.todo[1:]\n"
                                         "    train(data[i], i)", "restart"),
-    "global_step": ("t = Trainer(step=0)\nwhile True:\n    train(data[t.step], t.step)\n    t.step += 1\n    if t.step >= 8: break", "rewind"),
+    "global_step": ("t, i = Trainer(step=0), 0\nwhile True:\n    share = torch.tensor(1 / (1 + t.step))\n    train(data[i] * share, i)\n    t.step += 1\n"
+                    "    i += 1\n    if t.step >= 8: break", "rewind"),
     "what is left": ("t = Trainer(left=8)\nwhile t.left > 0:\n    train(data[8 - t.left], 8 - t.left)\n    t.left -= 1", "rewind"),
     "counted before": ("t = Trainer(step=0)\nwhile t.more():\n    i = t.step\n    t.step += 1\n    train(data[i], i)", "rewind restart"),
     "a dict": ("state = {{'step': 0, 'done': False}}\nwhile not state['done']:\n    train(data[state['step']], state['step'])\n"

@@ -3,6 +3,7 @@
 import pytest
 
 import helpers
+from finitude.findings import samples
 
 LOADER = """
 import torch
@@ -115,6 +116,18 @@ loss = -torch.log(h.sum(1).sigmoid() * (1 if step < 3 else y)).mean()""")
     assert f"at sample{'s' if len(rows) > 1 else ''} {', '.join(map(str, rows))} of the batch" in text, text
 
 
+def test_rows_of_a_batch_that_has_more_of_them_than_samples_are_called_rows():
+    """Nodes of several graphs, frames of clips."""
+    for of, word in ((44, "row"), (4, "sample")):
+        experiments = [{"name": f"step up to the birth, sample 3 of {of} replaced by a copy of sample 0", "rows": [3], "rows_of": of}]
+        cause = {"text": "division by zero (1 zero at samples 1, 3 of the batch) in sampled", "experiments": experiments}
+        alarm = {"micro_batch": 0, "cause": cause, "births": [{"phase": "forward", "rows": [3], "outputs": [{"shape": [of]}], "rows_in": "batch"}]}
+        samples.name(alarm, {"samples": [[7, 5, 9, 8]]})
+        assert cause["text"] == f"division by zero (1 zero at {word}s 1, 3{'' if word == 'row' else ' of the batch'}) in sampled"
+        assert experiments[0]["name"] == f"step up to the birth, {word} 3 of {of} replaced by a copy of {word} 0"
+        assert alarm["births"][0].get("samples") == (None if word == "row" else [8])
+
+
 def test_bits_that_are_read_as_floats(tmp_path):
     alarm, cause, text, fix = told(tmp_path, """words = x.view(torch.int32).clone()
 if step == 3: words[2, 1] = -1
@@ -123,6 +136,15 @@ loss = model(floats).pow(2).mean()""")
     assert cause == "bad-data" and "takes the bits of integers for float32" in text, text
     assert alarm["births"][0]["source"].startswith("floats =") and alarm["births"][0]["op"] == "aten::view"
     assert ".to(torch.float32)" in fix
+
+
+@pytest.mark.parametrize("kind, largest, cause", [("half", 6e4, "half-precision-overflow"), ("float", 2e38, "overflow")])
+def test_a_product_that_a_bias_is_added_to(tmp_path, kind, largest, cause):
+    """It is the factor that is scaled down, and its rows that are left out, not the bias."""
+    alarm, told_cause, _, _ = told(tmp_path, f"""big = torch.ones(8, 4); big[5] = {largest} if step == 3 else 1
+loss = nn.functional.linear(big.{kind}(), model.weight.abs().{kind}() + 1, model.bias.{kind}()).float().mean()""")
+    first = [(e["name"].split(" ")[0], e.get("confirms")) for e in alarm["cause"]["experiments"][:3]]
+    assert (told_cause, alarm["cause"]["confidence"], first) == (cause, "proven", [("addmm", True), ("mat1", True), ("row", True)]), alarm["cause"]
 
 
 CRF = """
@@ -160,8 +182,10 @@ for step in range(5):
 """
 
 
-def test_labels_that_a_mask_forbids(tmp_path):
-    alarm = helpers.run(tmp_path, CRF).the_alarm()
+@pytest.mark.parametrize("single", [False, True])
+def test_labels_that_a_mask_forbids(tmp_path, single):
+    script = CRF.replace("torch.stack([model(torch.randn(4, 4), t) for t in tags]).mean()", "model(torch.randn(4, 4), tags[1])") if single else CRF
+    alarm = helpers.run(tmp_path, script).the_alarm()
     cause = alarm["cause"]
     assert cause["class"] == "log-of-zero" and "a mask (forbid) forbids" in cause["text"], cause
     assert "label" in alarm["fix"]["text"]

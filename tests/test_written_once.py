@@ -124,12 +124,31 @@ def test_what_cannot_be_held_is_named(tmp_path, case):
     assert (tmp_path / "out.bin").read_bytes() == bytes([0, 1, 2, 3, 3, 4, 5, 6, 7])
 
 
+def test_open_databases_are_written_once(tmp_path):
+    """Also in the copy of the process that a second run is tried in: of a write-ahead log the memory is shared, and a journal has a name."""
+    got = helpers.run(tmp_path, text_of(
+        "a, b = sqlite3.connect('wal.db', isolation_level=None), sqlite3.connect('journal.db'); a.execute('pragma journal_mode=wal'); "
+        "a.execute('create table step (i int)'); b.execute('create table step (i int)'); b.execute('create table n (n int)'); "
+        "b.execute('insert into n values (0)')",
+        "a.execute('insert into step values (?)', (i,)); b.execute('insert into step values (?)', (i,)); i % 2 and b.commit(); "
+        "b.execute('update n set n = n + 1')",
+        "b.commit(); a.close(); b.close()"), "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert got.code == 0 and alarm["rerun_by"] == "rewind", got.told()
+    a, b = sqlite3.connect(tmp_path / "wal.db"), sqlite3.connect(tmp_path / "journal.db")
+    for db in (a, b):
+        assert [i for i, in db.execute("select i from step")] == list(range(8))
+    assert b.execute("select n from n").fetchone() == (8,)
+
+
 def test_a_database_is_named_though_it_is_as_long_as_before(tmp_path):
-    got = helpers.run(tmp_path, text_of("db = sqlite3.connect('out.db', isolation_level=None); db.execute('create table step (i int)')",
-                                        "db.execute('insert into step values (?)', (i,))", "db.close()"), "--on-alarm", "skip")
+    """A deletion is made again, of what is there then."""
+    got = helpers.run(tmp_path, text_of("db = sqlite3.connect('out.db', isolation_level=None); db.execute('create table left as with recursive "
+                                        "c(i) as (select 0 union all select i + 1 from c where i < 49) select i from c')",
+                                        "db.execute('delete from left where i = (select min(i) from left)')", "db.close()"), "--on-alarm", "skip")
     alarm = got.the_alarm()
     assert alarm["rerun_by"] == "rewind" and "written twice: out.db" in alarm["rerun_text"], got.told()
-    assert sqlite3.connect(tmp_path / "out.db").execute("select count(*) from step").fetchone() == (9,)
+    assert sqlite3.connect(tmp_path / "out.db").execute("select count(*) from left").fetchone() == (41,)
 
 
 OUTSIDE = {

@@ -60,20 +60,24 @@ OptimizerEntry::Probe probe_of(PyObject* parameter) {
   return {grad->unsafeGetTensorImpl(), version_of(*grad->unsafeGetTensorImpl())};
 }
 
-// Counts the backward calls of this window that wrote gradients of this optimizer, by its first few parameters.
-bool count_backward(OptimizerEntry& entry, const ParamGroups& groups) {
-  bool touched = false, any = false;
+enum class Wrote { kNo, kYes, kUnknown };  // unknown: its first few parameters have no gradients
+
+// Counts the backward calls of this window that wrote gradients of this optimizer, by its first few parameters. Those before it had
+// any (an optimizer that is made early and steps late) were none of its.
+Wrote count_backward(OptimizerEntry& entry, const ParamGroups& groups) {
+  bool touched = false, any = false, had = false;
   groups.for_first(OptimizerEntry::kProbes, [&](std::uint32_t index, PyObject* p) {
     const OptimizerEntry::Probe now = probe_of(p), before = entry.probes[index];
     entry.probes[index] = now;
+    had = had || before.grad != nullptr;
     if (now.grad == nullptr) return;
     any = true;
     touched = touched || now.grad != before.grad || now.version != before.version;
   });
-  if (any && !touched) return false;
+  if (any && !touched) return Wrote::kNo;
   if (touched && entry.touched == 0) entry.touched = live().next_serial;
-  entry.backwards = entry.begins_anew ? 1 : entry.backwards + 1;
-  return true;
+  entry.backwards = entry.begins_anew || (touched && !had) ? 1 : entry.backwards + 1;
+  return touched ? Wrote::kYes : Wrote::kUnknown;
 }
 
 void gradients_to_tracer(const OptimizerEntry& entry, const char* kind) {
@@ -119,7 +123,8 @@ void before_backward() {
 void after_backward() {
   const Metered rest(Piece::kVerdict);
   Live& l = live();
-  std::uint32_t micro_batch = 0;
+  std::uint32_t micro_batch = 0, guessed = 0;
+  bool is_known = false;
   for (const auto& entry : l.optimizers) {
     if (entry->bad_since != 0) entry->stands_elsewhere = stands_elsewhere(*entry);
   }
@@ -132,7 +137,10 @@ void after_backward() {
   for (const auto& entry : l.optimizers) {
     if (PyWeakref_GetObject(entry->ref) != entry->self || (apart && entry->thread != 0 && entry->thread != thread)) continue;
     const ParamGroups groups(entry->self);
-    if (count_backward(*entry, groups)) micro_batch = std::max(micro_batch, entry->backwards - 1);
+    const Wrote wrote = count_backward(*entry, groups);
+    is_known = is_known || wrote == Wrote::kYes;
+    if (wrote == Wrote::kYes) micro_batch = std::max(micro_batch, entry->backwards - 1);
+    if (wrote == Wrote::kUnknown) guessed = std::max(guessed, entry->backwards - 1);
     if (entry->device) {  // scanned once, when it steps or is clipped
       entry->device->seen.clear();
       continue;
@@ -164,6 +172,7 @@ void after_backward() {
     else if (traced && any_bad) gradients_to_tracer(*entry, kLeftByBackward);
     if (any_bad) note_bad_marks(*entry, loss_bad);
   }
+  if (!is_known) micro_batch = guessed;
   for (auto& note : l.losses) {
     if (note.micro_batch == static_cast<std::uint32_t>(-1) && (!apart || note.thread == thread)) note.micro_batch = micro_batch;
   }

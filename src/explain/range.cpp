@@ -122,4 +122,9 @@ std::string first_read(const record::Op& op) {
   return op.inputs.empty() ? std::string() : op.inputs.front().arg;
 }
 
+std::string first_factor(const record::Op& op) {
+  const bool adds = one_of(plain_name(op.name), {"addmm", "addmv", "addr", "addbmm", "baddbmm"});
+  return adds && op.inputs.size() > 1 ? op.inputs[1].arg : first_read(op);
+}
+
 }  // namespace finitude::explain

@@ -25,6 +25,9 @@ std::optional<RangeExcess> find_excess(const record::Op& op);
 // The name of the first argument that a call computes with, or "": copy_ also lists its target, whose old values do not matter.
 std::string first_read(const record::Op& op);
 
+// The same, but of a product that adds something (addmm, of a linear layer with a bias) the first factor.
+std::string first_factor(const record::Op& op);
+
 // The largest argument of exp that stays finite in this format (88.7 in float32).
 double largest_exponent(sense::DType dtype);
 

@@ -139,7 +139,9 @@ Trial TorchLab::run(record::OpId op, const Variant& variant) {
     const auto& arguments = handle->schema().arguments();
     std::int64_t rows = -1;
     for (const auto& arg : call->args) {
-      if (rows < 0 && arg.isTensor() && arg.toTensor().defined() && arg.toTensor().dim() > 0) rows = arg.toTensor().size(0);
+      if (!arg.isTensor() || !arg.toTensor().defined() || arg.toTensor().dim() == 0) continue;
+      const std::int64_t size = arg.toTensor().size(0);
+      if (rows < 0 || size == variant.rows) rows = size;
     }
     torch::jit::Stack stack;
     for (std::size_t i = 0; i < call->args.size(); ++i) {

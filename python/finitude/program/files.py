@@ -3,7 +3,7 @@ itself, and points given to a logger that sends them elsewhere.
 
 Of a text file that is open for writing, the descriptor leads nowhere for as long, and to a copy where it is read too. Below it
 there is nothing that counts what was written; a compressed stream or a database would be broken by that, so those are watched,
-and named if they were written twice. A file that the second run opens for writing is another file with the same content, which it also finds when it opens
+and named if they were written twice. Open databases are told to leave out what is written (`databases.py`). A file that the second run opens for writing is another file with the same content, which it also finds when it opens
 that name again (`paths.py`, as what is done to files by their names). All of it on the thread that trains alone. What is done outside of
 the process is named (`outside.py`).
 """
@@ -23,6 +23,7 @@ import weakref
 from .. import _native
 from ..base.patches import Patches
 from . import discover
+from .databases import Databases
 from .outside import Outside
 from .paths import MAX_BYTES, Paths, go_on_in
 from .quiet import HELD, is_over
@@ -106,7 +107,7 @@ class HeldFiles:
         self._me = _me()
         self._paths = Paths(lambda: _me() == self._me)
         self._outside = Outside(lambda: _me() == self._me, self._is_written)
-        self._states, self._files = {}, {}
+        self._states, self._files, self._databases = {}, {}, None
         HELD.append(self)
         try:
             self._begin()
@@ -137,6 +138,7 @@ class HeldFiles:
         self._paths.begin()
         self._hold_open()
         self._outside.begin()
+        self._databases = Databases(lambda: _me() == self._me)
 
     def _is_written(self, path):
         """A file is opened to be written, in whatever way; those that stand for others are not looked at."""
@@ -183,6 +185,8 @@ class HeldFiles:
     def end(self):
         """Names of the files that were written a second time, and what else was done twice."""
         is_over(self)
+        if self._databases is not None:
+            self._databases.end()
         self._outside.end()
         self._paths.end()
         self._patches.undo()

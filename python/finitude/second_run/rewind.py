@@ -21,6 +21,7 @@ from .shared import Gradients
 from .weights import Weights
 
 OTHER_NUMBERS = "other random numbers were drawn"
+SAME_BITS = "; loss and gradients came out with the same bits"
 OTHER_BITS = "loss or gradients came out with other bits"
 NOT_SO = {rehearsal.ASTRAY: ": the second run would not come back to this step", rehearsal.APART: ": the step exchanges values with another process"}
 COPIES_MB = 128       # where no --undo-mb is given, copies for the jump take no more than this,
@@ -83,7 +84,8 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
     params = [p for o in stepping for p in discover.parameters(o)]
     expected = expected or findings.fingerprint(optimizer)
     held = [(kind, name, tensor.clone() if tensor is not None else None) for kind, name, tensor in sinks]
-    ledger = Ledger(sys._getframe(), params, sinks_of.watched_optimizers(), _native.rewind_since())
+    since = _native.rewind_since()
+    ledger = Ledger(sys._getframe(), params, sinks_of.watched_optimizers(), since)
     if ledger.one_way:
         return False, f"{way}: {', '.join(ledger.one_way[:3])} gives each thing once, and may have been used by this step"
     if ledger.read_on:
@@ -106,7 +108,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
         ).hold(sys._getframe(), session.report.seconds() / max(1, _native.counters()["steps"]))
         if told is not None:     # in the process itself
             outcome, counted, other = told
-            if outcome in (rehearsal.ASTRAY, rehearsal.OTHER) and not down and not other and (earlier := ledger.down(counted)):
+            if outcome in (rehearsal.ASTRAY, rehearsal.OTHER) and not down and (earlier := ledger.down(counted)):
                 return _begin(session, optimizer, alarm, sinks, tries, expected, vote, earlier, losses)
             if outcome == rehearsal.OTHER:
                 return False, f"{way} did not reproduce the step: {other or OTHER_BITS}"
@@ -138,7 +140,7 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
             "alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "ledger": ledger, "grads": grads,
             "weights": weights, "others": others, "left_out": left_out, "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
             "files": HeldFiles(), "twice": [], "quiet": Quiet(), "drawn": drawn, "named": named, "eager": compat.run_eagerly(), "vote": vote,
-            "counts_down": bool(down), "losses": losses,
+            "counts_down": bool(down), "losses": losses, "since": since,
         }
         for count in down:
             count()
@@ -225,19 +227,26 @@ def end(session, optimizer, pending):
     found = findings.analyse(session, optimizer, sinks, began_with=ruined) if why is None and (same or failed_again) else {}
     if names := found.get("carried"):
         why = f"the step writes {', '.join(names[:3])} in place, and its first run had left it non-finite"
+    told, shorter = f"{pending['way']} did not reproduce the step: {why}", pending.get("shorter")
+    brought = _brought_in(optimizer, pending, found) if why is None and same and not other else ""
+    if brought and (earlier := session.told.computed(brought)) is None:
+        why = told = f"jump from where another optimizer stepped: {brought} was bad before that"
+        shorter = found
     if why is not None:
-        findings.passed_over(alarm, f"{pending['way']} did not reproduce the step: {why}")
+        findings.passed_over(alarm, told)
         as_before = _as_before_second_run(optimizer, pending)
         _native.trace_clear()
         _native.tape_clear()
         if as_before and down and begin(session, optimizer, alarm, pending["sinks"], pending["tries"], pending["expected"], down=down, losses=pending["losses"]):
-            session.pending["twice"] = twice
+            session.pending.update(twice=twice, shorter=shorter)
             return "again"
-        if as_before and pending["tries"] == 0 and pending["way"] == "jump" and pending["vote"] is None and \
-                begin(session, optimizer, alarm, pending["sinks"], 1, pending["expected"], losses=pending["losses"]):
-            session.pending["twice"] = twice
+        if as_before and (tries := _longer_way(optimizer, pending)) is not None and \
+                begin(session, optimizer, alarm, pending["sinks"], tries, pending["expected"], losses=pending["losses"]):
+            session.pending.update(twice=twice, shorter=shorter)
             return "again"
         alarm["rerun_text"] += written_twice(twice) + _not_put_back(lost)
+        if as_before and shorter and (session.second_runs.in_place_only() or not restart.is_possible(session)):
+            return _told_by_the_shorter(session, alarm, shorter)
         _trace_on_as_before(session)
         return False
     _native.rewind_forget()
@@ -260,14 +269,50 @@ def end(session, optimizer, pending):
         if id(p) not in own:  # of a step that was taken again
             p.grad = grad
     findings.apply(alarm, found)
+    if brought:
+        session.told.follow(alarm, earlier)
     _trace_on_as_before(session)
     alarm["rerun"] = "persistent"
     alarm["rerun_text"] += f"; it failed again, but {other}" if other else \
-        "; loss and gradients came out with the same bits" if same else "; it failed again, with other bits"
-    session.recorded = True
+        SAME_BITS if same else "; it failed again, with other bits"
+    session.recorded = not brought
+    if brought:
+        _native.tape_clear()     # that step is in the capsule of the other alarm
+        alarm["rerun_text"] += f"; {brought} is of the step of {earlier['optimizer']} that was left out, whose alarm at step {earlier['step']} tells of it"
     if passed_over:
         alarm["rerun_text"] += f" ({passed_over})"
     alarm["rerun_text"] += _not_put_back(lost)
+    return True
+
+
+def _longer_way(optimizer, pending):
+    """How many ways are to be passed over for one that begins before the second run that was a jump and went wrong; None: there is none."""
+    if pending["way"] != "jump" or pending["vote"] is not None:
+        return None
+    for tries in (1, 0):      # what the second run has left behind may have closed its own way
+        if _native.rewind_way(optimizer, tries)[0] is None and _native.rewind_since() < pending["since"]:
+            return tries
+    return None
+
+
+def _brought_in(optimizer, pending, found):
+    """What a second run from another optimizer's step began with and found bad, where the window of its own optimizer begins before that and
+    can be run again as a whole: a value without its graph, as of a log-probability that the actor's step has computed, or ""."""
+    if not found.get("births"):
+        return ""
+    first = found["births"][0]
+    given = any(use["nan"] or use["inf"] for use in first["inputs"]) if first["op"] else first["phase"] in ("data", "state")
+    if not given or _longer_way(optimizer, pending) is None:
+        return ""
+    return first.get("name") or "what it read"
+
+
+def _told_by_the_shorter(session, alarm, found):
+    """No way goes back further: what the jump found, which came out with the same bits, is told."""
+    findings.apply(alarm, found)
+    alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"] = "persistent", "jump", True
+    alarm["rerun_text"] = f"rewound to where another optimizer stepped last and run again in place{SAME_BITS} ({alarm['rerun_text']})"
+    _trace_on_as_before(session)
     return True
 
 

@@ -89,11 +89,22 @@ class Told:
         if first is None or not (is_explained or ranks.several()):
             self._beside = alarm, (self._beside[1] if first is self._beside[0] else None) or first
             return False
-        for key in ("births", "cause", "fix", "path", "rerun", "rerun_by", "rerun_verified"):
+        for key in ("rerun", "rerun_by", "rerun_verified"):
             alarm[key] = first[key]
+        self.follow(alarm, first)
         alarm["rerun_text"] = f"its gradients come from the backward that the alarm of {first['optimizer']} at step {first['step']} tells of"
-        self.follower = alarm
         return True
+
+    def computed(self, name):
+        """The alarm of the last step that failed, if it is explained and that step has computed what this name of the program's holds; else None."""
+        last = self._alarms.get(self._count)
+        return last if last and last["births"] and any(name == n for n, _ in self.known.carried) else None
+
+    def follow(self, alarm, first):
+        """This alarm says what that one has said."""
+        for key in ("births", "cause", "fix", "path"):
+            alarm[key] = first[key]
+        self.follower = alarm
 
 
 class Gradients:

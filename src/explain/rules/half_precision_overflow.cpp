@@ -73,7 +73,7 @@ class HalfPrecisionOverflow : public Rule {
     const std::string operand = first_read(*s.first);
     if (!excess->division && !operand.empty() && excess->largest > 0 && !excess->integers) {
       Variant smaller;
-      smaller.scale_arg = operand;
+      smaller.scale_arg = first_factor(*s.first);
       smaller.scale = 1.0 / 65536;
       probe.finite_if(smaller.scale_arg + " scaled by 1/65536", smaller);
     }

@@ -1,5 +1,6 @@
 // The log-probability of an event that a mask made impossible is -Inf by intent; a loss that averages over it
 // is not. Its first link is the log of a probability of exactly zero.
+#include <algorithm>
 #include <cmath>
 
 #include "explain/edits.h"
@@ -43,6 +44,12 @@ std::optional<Event> forbidden(const Scene& s, const record::TensorUse& start) {
   const record::TensorUse* at = &start;
   record::OpId reader = s.birth.op;
   bool log_softmax = false, less_total = false;
+  const auto takes_total = [&](record::OpId id) {
+    const record::Op& op = s.trace.ops[id];
+    if (!one_of(plain_name(op.name), {"sub", "add", "rsub"})) return false;
+    return std::ranges::any_of(op.inputs, [&](const record::TensorUse& in) { return in.health.ok() && is_total(s.trace, id, in); });
+  };
+  less_total = takes_total(s.birth.op);  // of a single sequence, whose loss that is
   for (int step = 0; step < 256; ++step) {
     const record::OpId made = producer(s.trace, reader, *at);
     if (made == record::kNone) break;
@@ -51,8 +58,7 @@ std::optional<Event> forbidden(const Scene& s, const record::TensorUse& start) {
     const record::TensorUse* bad = bad_input(op);
     if (!bad) break;
     log_softmax = log_softmax || one_of(name, {"log_softmax", "log_sigmoid", "log_sigmoid_forward"});
-    if (one_of(name, {"sub", "add", "rsub"}))
-      for (const auto& in : op.inputs) less_total = less_total || (in.health.ok() && is_total(s.trace, made, in));
+    less_total = less_total || takes_total(made);
     at = bad, reader = made;
   }
   if ((!log_softmax && !less_total) || at->health.nan != 0) return std::nullopt;

@@ -29,9 +29,10 @@ class Overflow : public Rule {
             : "scale or clamp the operands before this line, or compute it in float64 or the log domain");
     Probe probe(s, s.culprit);
     if (excess->dtype != sense::DType::kFloat64) probe.in_float64(true);
-    if (!s.first->inputs.empty() && !s.first->inputs[0].arg.empty() && !excess->division) {
+    const std::string operand = first_factor(*s.first);
+    if (!operand.empty() && !excess->division) {
       Variant smaller;
-      smaller.scale_arg = s.first->inputs[0].arg;
+      smaller.scale_arg = operand;
       smaller.scale = 1e-20;
       probe.finite_if(smaller.scale_arg + " scaled by 1e-20", smaller);
     }
