@@ -18,6 +18,7 @@ from ..base.plain_json import is_plain, safe
 from ..findings.capsule_alarm import forget_removed, without_sources
 from ..program import begun, discover, flags, ranks
 
+MOST_OF_FIRST = 1 << 30   # bytes of the tape of a first step
 REPLAY_BELOW = 16 << 20  # bytes of inputs: a replay to check the capsule takes no longer than a step of such a size
 HURRIED_SECONDS = 5         # that a program which was told to end waits for what is being written
 GOES_ON = ("skip", "warn", "rollback")  # policies under which the program trains on after an alarm
@@ -38,12 +39,12 @@ def limit(session):
     return session.config.capsule_max << 20
 
 
-def begin(session, generators=None, most_bytes=None):
-    """The step that runs from here on is recorded. generators: as it begins with them, where they are others than now. most_bytes: of
-    the tape, where that is less than a capsule may have."""
+def begin(session, generators=None, is_first=False):
+    """The step that runs from here on is recorded. generators: as it begins with them, where they are others than now. is_first: none has
+    been taken, and what lies between may read much."""
     if wanted(session):
-        begun.here(generators)
-        _native.tape_start(limit(session) if most_bytes is None else min(most_bytes, limit(session)))
+        begun.here(generators, is_past=is_first)
+        _native.tape_start(min(MOST_OF_FIRST, limit(session)) if is_first else limit(session))
 
 
 def stop(session, optimizer, parameters=False, sinks=(), raised=False):

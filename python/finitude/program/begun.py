@@ -14,6 +14,8 @@ from .stored import MAX_DEPTH, MAX_ITEMS, NotKept, Tensors, plain_value, tree, w
 
 CONTAINERS = (torch.Tensor, collections.abc.Mapping, tuple, list)   # what of a program's names is looked into for a batch
 
+MAX_LOOKED_INTO = 20_000
+
 _generators = None   # right where the recorded step began
 _others = {}         # ordinal -> _Stepping, of the optimizers that there were
 
@@ -48,9 +50,9 @@ class _Stepping:
         self.hook = optimizer.register_step_post_hook(self._stepped)
 
     def _stepped(self, *_):
-        held = []
+        held, seen = [], set()
         for value in (v for frame in discover.user_frames() for v in discover.names_of(frame).values()):
-            for one in tensors_of(value) if issubclass(type(value), CONTAINERS) else (value,):
+            for one in tensors_of(value, 0, seen) if issubclass(type(value), CONTAINERS) else (value,):
                 with contextlib.suppress(TypeError):
                     held.append(weakref.ref(one))
         self.in_hand.append(held)
@@ -61,15 +63,18 @@ class _Stepping:
         return next((i for i, held in enumerate(self.in_hand) if any(ref() is one for ref in held for one in own)), len(self.in_hand))
 
 
-def tensors_of(value, depth=0):
-    """Every tensor in a batch."""
+def tensors_of(value, depth=0, seen=None):
+    """Every tensor in a batch. seen: ids of what has been looked into; each is once, and no more than so many are, as objects of a
+    program may lead to all others."""
+    seen = set() if seen is None else seen
     if isinstance(value, torch.Tensor):
         yield value
-    elif depth < MAX_DEPTH and not isinstance(value, (str, bytes, torch.nn.Module)):
+    elif depth < MAX_DEPTH and not isinstance(value, (str, bytes, torch.nn.Module)) and id(value) not in seen and len(seen) < MAX_LOOKED_INTO:
+        seen.add(id(value))
         inner = value.values() if isinstance(value, collections.abc.Mapping) else value if isinstance(value, (tuple, list)) else \
             vars(value).values() if isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, type) else ()
         for item in list(inner)[:MAX_ITEMS]:
-            yield from tensors_of(item, depth + 1)
+            yield from tensors_of(item, depth + 1, seen)
 
 
 def _fetched():

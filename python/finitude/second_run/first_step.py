@@ -11,7 +11,6 @@ from ..program import ranks
 from . import restart
 
 MOST = 16     # of a program that makes an optimizer for every step
-MOST_BYTES = 1 << 30    # that its tape may hold: what comes before the step may read much
 
 
 class FirstStep:
@@ -35,4 +34,4 @@ class FirstStep:
         session, config = self._session, self._session.config
         if config.level == "gate" and not config.tape_every and session.target is None and not restart.is_possible(session) and \
                 not ranks.several() and _native.trace_first_step():
-            capsule.begin(session, most_bytes=MOST_BYTES)
+            capsule.begin(session, is_first=True)

@@ -18,6 +18,7 @@
 #include "replay/tape_verdict.h"
 #include "replay/tape_walk_torch.h"
 #include "show/capsule_report.h"
+#include "show/printable.h"
 #include "show/show.h"
 
 namespace finitude::cli {
@@ -231,14 +232,15 @@ class Command {
   bool elsewhere_ = false;
 };
 
-// A capsule names operators, results and lines of a program as it likes, and a terminal obeys control characters (C0, DEL, C1).
+// A capsule names operators, results and lines of a program as it likes. The layout of lines and columns is ours.
 Say printable(const Say& say) {
   return [&say](std::string_view text) {
-    std::string shown(text);
-    for (std::size_t i = 0; i < shown.size(); ++i) {
-      const auto c = static_cast<unsigned char>(shown[i]);
-      if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) shown[i] = '?';
-      if (c == 0xc2 && i + 1 < shown.size() && static_cast<unsigned char>(shown[i + 1]) < 0xa0) shown[i] = shown[i + 1] = '?';
+    std::string shown;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find_first_of("\n\t", at), text.size());
+      shown += show::printable(text.substr(at, end - at));
+      if (end < text.size()) shown += text[end];
+      at = end + 1;
     }
     say(shown);
   };
