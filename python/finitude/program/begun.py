@@ -51,11 +51,12 @@ class _Stepping:
 
     def _stepped(self, *_):
         held, seen = [], set()
-        for value in (v for frame in discover.user_frames() for v in discover.names_of(frame).values()):
-            for one in tensors_of(value, 0, seen) if issubclass(type(value), CONTAINERS) else (value,):
-                with contextlib.suppress(TypeError):
-                    held.append(weakref.ref(one))
-        self.in_hand.append(held)
+        with contextlib.suppress(Exception):   # of the program's objects: it is not told then what came before which batch
+            for value in (v for frame in discover.user_frames() for v in discover.names_of(frame).values()):
+                for one in tensors_of(value, 0, seen) if issubclass(type(value), CONTAINERS) else (value,):
+                    with contextlib.suppress(TypeError):
+                        held.append(weakref.ref(one))
+            self.in_hand.append(held)
 
     def before(self, batch):
         """How many of its steps came before that batch was fetched."""
