@@ -14,6 +14,7 @@ from .stored import MAX_DEPTH, MAX_ITEMS, NotKept, Tensors, plain_value, tree, w
 
 CONTAINERS = (torch.Tensor, collections.abc.Mapping, tuple, list)   # what of a program's names is looked into for a batch
 
+NO_BATCH = (str, bytes, type, torch.nn.Module, types.ModuleType, types.FunctionType, types.MethodType)
 MAX_LOOKED_INTO = 20_000
 
 _generators = None   # right where the recorded step began
@@ -67,13 +68,13 @@ class _Stepping:
 def tensors_of(value, depth=0, seen=None):
     """Every tensor in a batch. seen: ids of what has been looked into; each is once, and no more than so many are, as objects of a
     program may lead to all others."""
-    seen = set() if seen is None else seen
-    if isinstance(value, torch.Tensor):
+    seen, kind = set() if seen is None else seen, type(value)    # not what it says of itself, which may be code of the program's
+    if issubclass(kind, torch.Tensor):
         yield value
-    elif depth < MAX_DEPTH and not isinstance(value, (str, bytes, torch.nn.Module)) and id(value) not in seen and len(seen) < MAX_LOOKED_INTO:
+    elif depth < MAX_DEPTH and not issubclass(kind, NO_BATCH) and id(value) not in seen and len(seen) < MAX_LOOKED_INTO:
         seen.add(id(value))
-        inner = value.values() if isinstance(value, collections.abc.Mapping) else value if isinstance(value, (tuple, list)) else \
-            vars(value).values() if isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, type) else ()
+        inner = value.values() if issubclass(kind, collections.abc.Mapping) else value if issubclass(kind, (tuple, list)) else \
+            vars(value).values() if isinstance(getattr(value, "__dict__", None), dict) else ()
         for item in list(inner)[:MAX_ITEMS]:
             yield from tensors_of(item, depth + 1, seen)
 

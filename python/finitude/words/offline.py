@@ -245,13 +245,10 @@ def replay(rest):
     except libraries.Cannot as e:
         sys.stderr.write(f"finitude: {e}\n")
         return e.code
-    except UnicodeDecodeError:
-        sys.stderr.write(NO_TEXT)
-        return EXIT_INPUT
-    sys.stdout.write(_printable(out))
+    sys.stdout.write(out)
     sys.stdout.flush()
     if err:
-        sys.stderr.write(f"finitude: {_printable(err)}")
+        sys.stderr.write(f"finitude: {err}")
     for line in unread:
         sys.stderr.write(f"finitude: {line}\n")
     if stopped is not None and any(word.partition("=")[0] == "--break" for word in rest):
