@@ -1,6 +1,6 @@
 """The first step of an optimizer where the program cannot be started again: in code that calls `finitude.watch`, in a cell of a notebook, in
 a process that a program made. No step before it has told how its window began, so it cannot be run again in place either. It is traced
-while it happens, which costs once what `--level trace` costs with every step.
+and taped while it happens, which costs once what the second run of a step costs.
 """
 
 import torch

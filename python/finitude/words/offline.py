@@ -33,9 +33,6 @@ def _load(path):
         return None, EXIT_INPUT
 
 
-NO_TEXT = "finitude: a text in it is not UTF-8: it is damaged, or made by something else\n"
-
-
 def _printable(text):
     """What a file from elsewhere says, for a terminal."""
     return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
@@ -319,7 +316,7 @@ def diff(rest):
         sys.stderr.write(f"finitude: {e}\n")
         return e.code
     except UnicodeDecodeError:
-        sys.stderr.write(NO_TEXT)
+        sys.stderr.write("finitude: a text in it is not UTF-8: it is damaged, or made by something else\n")
         return EXIT_INPUT
     if why:
         sys.stderr.write(f"finitude: {_printable(why)}\n")
