@@ -55,6 +55,9 @@ explain::StepHistory history_from(const std::string& text) {
   h.scaler_skips_in_row = j.value("scaler_skips_in_row", 0u);
   h.optimizer = j.value("optimizer", "");
   h.optimizer_eps = as_double(j, "optimizer_eps", 0);
+  for (const auto& count : j.value("samples", json::array())) {
+    if (count.is_number_integer()) h.samples.push_back(count.get<std::int64_t>());
+  }
   return h;
 }
 

@@ -1,6 +1,7 @@
 // Evidence in; cause, confidence and fix out.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,7 @@ struct Finding {
   std::vector<replay::Edit> edits;             // by which the fix can be tried on the whole step, best first
   std::vector<std::int64_t> rows;              // of the birth
   record::OpId born_in = record::kNone;        // the op whose result is the birth, or the first that read it
+  std::vector<std::int64_t> loaded;            // samples in the step's batches, as their loader counts them; empty: not told
   // What came of it (try_on_step).
   bool fix_verified = false;
   std::string fix_tried, fix_outcome;          // empty: not tried
@@ -46,6 +48,10 @@ struct Finding {
   std::int64_t batch_rows = 0;                 // samples in the batch, where a search told
   bool of_batch = false;                       // those are rows of the batch: not of just any input that explains the failure
   std::vector<std::int64_t> guilty;            // those of them that make the step fail, each alone; all of them or none
+
+  // Whether one row of a batch of so many is one sample. A loader may put several rows for each sample into a batch (nodes of graphs,
+  // frames of clips).
+  bool is_row_a_sample(std::int64_t rows) const { return loaded.empty() || std::ranges::find(loaded, rows) != loaded.end(); }
 };
 
 // What the run knows besides the trace.
@@ -56,6 +62,7 @@ struct StepHistory {                            // oldest first, at most the las
   bool scaler_active = false; double scale = 0; std::uint32_t scaler_skips_in_row = 0;
   std::string optimizer;                        // class name
   double optimizer_eps = 0;
+  std::vector<std::int64_t> samples;            // in each batch that the loader gave this step; empty: not known of all
 };
 
 struct Evidence {

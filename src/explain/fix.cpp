@@ -159,7 +159,8 @@ class Trials {
     const char* const what = found.up_to_birth ? "step up to the birth" : "whole step";
     const char* const well = found.up_to_birth ? "what is born there is finite" : "loss and gradients finite";
     const std::string fails = found.up_to_birth ? "makes it fail" : "makes the step fail";
-    const std::string one = found.of_samples ? "sample" : "row";
+    const bool of_samples = found.of_samples && finding_.is_row_a_sample(found.rows);
+    const std::string one = of_samples ? "sample" : "row";
     add(std::string(what) + ", " + one + (found.guilty.size() > 1 ? "s " : " ") + which + " of " + std::to_string(found.rows) +
             (found.of_samples ? "" : " of an input") + " replaced by a copy of " + one + " " + std::to_string(found.filler),
         std::string(found.more ? "still not finite: there are more of them" : well) +
@@ -167,17 +168,17 @@ class Trials {
              : found.guilty.size() > 1 ? "; each of them alone " + fails
                                        : ""),
         std::nullopt);
-    if (found.of_samples) {
+    if (of_samples) {
       finding_.experiments.back().rows = found.guilty;
       finding_.experiments.back().of_rows = found.rows;
     }
-    elements(found, what, well, fails);
+    elements(found, one + " ", what, well, fails);
   }
 
   // What of the one guilty sample it is: the token of a text, the column of a table.
-  void elements(const replay::GuiltyRows& found, const char* what, const char* well, const std::string& fails) {
+  void elements(const replay::GuiltyRows& found, const std::string& one, const char* what, const char* well, const std::string& fails) {
     if (found.elements.empty()) return;
-    const std::string which = elements_words(found.elements), one = found.of_samples ? "sample " : "row ";
+    const std::string which = elements_words(found.elements);
     const bool several = found.elements.size() > 1;
     add(std::string(what) + ", of " + one + std::to_string(found.guilty.front()) + " only " + which + " replaced by " +
             (several ? "those of " : "that of ") + one + std::to_string(found.filler),

@@ -165,6 +165,21 @@ TEST(Fix, GuiltySamplesAreTold) {
   EXPECT_EQ(found->of_rows, 32);
 }
 
+TEST(Fix, RowsOfWhichALoaderPutSeveralForEachSampleAreNoSamples) {
+  Finding finding = with_edits(0);
+  finding.loaded = {4};
+  TableStep step;
+  step.rows.ran = step.rows.of_batch = step.rows.of_samples = true;
+  step.rows.rows = 24;
+  step.rows.filler = 5;
+  step.rows.guilty = {7};
+  try_on_step(finding, step, {});
+  const auto told = [&](const Experiment& e) { return e.name == "whole step, row 7 of 24 replaced by a copy of row 5"; };
+  const auto found = std::find_if(finding.experiments.begin(), finding.experiments.end(), told);
+  ASSERT_NE(found, finding.experiments.end());
+  EXPECT_EQ(found->of_rows, 0);
+}
+
 TEST(Fix, WhatWasJudgedIsToldWhereItWasTheBirthOnly) {
   Finding finding = with_edits(0);
   TableStep step;

@@ -111,7 +111,8 @@ void name_samples(const explain::Finding& finding, nlohmann::json* birth) {
 }
 
 // The cause was worded before it was known that the rows are samples.
-void call_samples(const locate::Birth& birth, nlohmann::json* text) {
+void call_samples(const locate::Birth& birth, const explain::Finding& finding, nlohmann::json* text) {
+  if (!finding.is_row_a_sample(finding.batch_rows)) return;
   const std::string rows = explain::at_rows(birth);
   std::string words = *text;
   const std::size_t at = rows.empty() ? std::string::npos : words.find(rows);
@@ -156,6 +157,7 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
     if (options.own_rules) own_rule = options.own_rules(evidence, &finding);
     if (replay::StepLab* step = options.step && options.seconds > 0 ? options.step() : nullptr) {
       finding.rows = located.births[0].rows;
+      finding.loaded = history.samples;
       finding.born_in = located.births[0].first_reader != record::kNone ? located.births[0].first_reader : located.births[0].op;
       explain::TimeBudget budget;
       budget.most = options.seconds;
@@ -168,7 +170,7 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
     if (!can_be[i] && (i > 0 || located.births[0].rows_of == 0)) out["births"][i]["rows_are_samples"] = false;
   if (!located.births.empty()) tell_rows(trace, located.births[0], finding, can_be[0], &out["births"][0]);
   if (!located.births.empty() && out["births"][0].value("rows_in", "") == "batch" && out["births"][0]["rows"] == nlohmann::json(located.births[0].rows))
-    call_samples(located.births[0], &out["cause"]["text"]);
+    call_samples(located.births[0], finding, &out["cause"]["text"]);
   if (!own_rule.empty()) out["cause"]["rule"] = own_rule;
   out["num_ops"] = trace.ops.size();
   out["truncated"] = trace.truncated;

@@ -8,7 +8,7 @@ import torch
 from .. import _native
 from ..base import sources
 from ..base.plain_json import number, safe
-from ..program import cells, discover, intake, ranks, updates
+from ..program import begun, cells, discover, intake, ranks, updates
 from . import carried, growth, hyper, mend, samples
 
 
@@ -95,6 +95,7 @@ def _facts(session, optimizer):
         "half_parameters": any(p.dtype in (torch.float16, torch.bfloat16) for p in discover.parameters(optimizer)),
         "scaler_active": scaler is not None, "scale": float(scaler.get_scale()) if scaler is not None else 0.0,
         "scaler_skips_in_row": session.scaler_skips.in_a_row(ordinal) or session.row_of_skips,
+        "samples": begun.sample_counts(),
     }))
 
 

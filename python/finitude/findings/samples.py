@@ -1,7 +1,5 @@
 """Which samples of the data set the guilty rows of a batch are, where the sampler told."""
 
-import re
-
 from ..program import begun
 from . import datum
 
@@ -33,14 +31,6 @@ def _length(birth):
     return shape[0] if shape else None
 
 
-def _call_rows(alarm):
-    """The loader put other than this many samples into the batch (nodes of several graphs, frames of clips): those are rows, and so they are called."""
-    cause = alarm["cause"]
-    cause["text"] = re.sub(r" at sample(s?) ([\d, and]+(?: more)?) of the batch", r" at row\1 \2", cause["text"])
-    for experiment in cause["experiments"]:
-        experiment["name"] = re.sub(r"\bsample(s?)\b", r"row\1", experiment["name"])
-
-
 def name(alarm, found):
     """Into each birth of the alarm, and each of its experiments, that knows rows of the batch."""
     batches = found.get("samples") or []
@@ -49,8 +39,6 @@ def name(alarm, found):
         return
     indices = batches[number if len(batches) > 1 else 0]
     experiments = [e for e in alarm["cause"]["experiments"] if "rows_of" in e]
-    if isinstance(indices, (list, tuple)) and experiments and all(e["rows_of"] != len(indices) for e in experiments):
-        _call_rows(alarm)
     # Of several batches it is known of the culprit only which of them it is in.
     births = alarm["births"] if len(batches) == 1 else alarm["births"][:1]
     # What the step began with is of no batch of it, also where it has as many rows.

@@ -276,6 +276,12 @@ def remember(session, optimizer):
         _forget_others()
 
 
+def sample_counts():
+    """How many samples each batch of the step that has just been recorded is of; empty where its loader did not tell of all."""
+    told = [] if _begun is None or _begun.told else _begun.samples
+    return [len(indices) for indices in told] if all(isinstance(indices, list) for indices in told) else []
+
+
 def take_samples():
     """Of each batch of the step that has just been recorded: the indices of its samples, or None; and (iterator of its loader, batch,
     indices as the sampler gave them, generators before it). Told once."""
