@@ -101,3 +101,43 @@ def test_sorted_by_chance(tmp_path, drawn):
 
 def test_sorted_samples_that_draw(tmp_path):
     assert "samples" not in told(tmp_path, "longest_first", drawn=" + torch.randn(1)")["births"][0]
+
+
+SHUFFLED = """
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+np.random.seed(0)
+data = torch.randn(64, 6)
+data[42] = 0
+net = nn.Sequential(nn.Linear(6, 6, bias=False), nn.Tanh())
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for (x,) in DataLoader(TensorDataset(data), 8):
+    order = ORDER
+    a, b = net(x), net(TAKEN)
+    if bool((x == 0).all(1).any()):
+        b = b / b.norm(dim=1, keepdim=True)
+    loss = (a * b).sum(1).mean() + a.pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--experiments", "0"]], ids=["tried", "not tried"])
+@pytest.mark.parametrize("order, taken", [
+    ("torch.randperm(8)", "x[order]"), ("torch.from_numpy(np.random.permutation(8))", "x[order]"), ("np.random.permutation(8)", "x[order]"),
+    ("torch.randperm(8)", "x.index_select(0, order)"), ("torch.arange(8)", "x.index_select(1, torch.randperm(6))")])
+def test_shuffled_by_the_step(tmp_path, order, taken, options):
+    """Without an experiment it is not known which sample a row is, and none is named."""
+    got = helpers.run(tmp_path, SHUFFLED.replace("ORDER", order).replace("TAKEN", taken), "--on-alarm", "skip", *options)
+    alarm = got.the_alarm()
+    kept = "select(1" in taken
+    assert alarm["step"] == 5 and alarm["cause"]["class"] == "division-by-zero", got.told()
+    assert alarm["births"][0].get("samples") == ([42] if kept or not options else None), alarm["births"][0]
+    if not options:
+        assert alarm["births"][0]["rows"] == [2]
+        assert any(e.get("samples") == [42] for e in alarm["cause"]["experiments"])
