@@ -1,8 +1,10 @@
 """Programs that are missing, broken, ended early or never train behave as under plain Python, and the report says so."""
 
 import os
+import py_compile
 import signal
 import sys
+import zipfile
 
 import pytest
 from helpers import TRAINING, finitude, plain, run, without_closing_line, write_script
@@ -85,6 +87,25 @@ def test_a_directory_with_a_main_file(tmp_path):
     write_script(tmp_path, "import sys, other; print(sys.argv, sys.path[0], __name__, other.x)", "project/__main__.py")
     write_script(tmp_path, "x = 1", "project/other.py")
     same_as_plain(tmp_path, None, "a", name="project")
+
+
+def test_an_archive_with_a_main_file(tmp_path):
+    with zipfile.ZipFile(tmp_path / "project.pyz", "w") as made:
+        made.writestr("__main__.py", "import sys, other; print(sys.argv, sys.path[0], __name__, __spec__.name, __file__, repr(__package__), other.x)")
+        made.writestr("other.py", "x = 1")
+    assert "__main__ __main__" in same_as_plain(tmp_path, None, "a", name="project.pyz").out
+
+
+def test_an_archive_without_a_main_file(tmp_path):
+    with zipfile.ZipFile(tmp_path / "project.pyz", "w") as made:
+        made.writestr("other.py", "x = 1")
+    assert same_as_plain(tmp_path, None, name="project.pyz").code == 1
+
+
+def test_a_compiled_script(tmp_path):
+    write_script(tmp_path, "import sys; print(sys.argv, __name__); sys.exit(5)", "job.py")
+    py_compile.compile(str(tmp_path / "job.py"), str(tmp_path / "job.pyc"))
+    assert same_as_plain(tmp_path, None, "a", name="job.pyc").code == 5
 
 
 def test_a_module(tmp_path):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -36,3 +37,53 @@ def test_a_program_is_watched_wherever_it_lies(tmp_path, folder):
     plain = folder.decode(errors="replace").encode() == folder
     assert (alarm["capsule"] is not None) == plain
     assert ("is not UTF-8" in err) != plain
+
+
+MODEL_IN_AN_ARCHIVE = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = torch.nn.Linear(3, 4)
+
+    def forward(self, x):
+        h = x / x.sum(1, keepdim=True)  # birth
+        return self.lin(h)
+"""
+MAIN_IN_AN_ARCHIVE = """
+import torch
+from app.model import Model
+
+torch.manual_seed(0)
+data = torch.rand(24, 3)
+data[13] = 0
+model = Model()
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+for x in torch.utils.data.DataLoader(data, 4):
+    loss = model(x).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("place", ["folder", "archive"])
+def test_a_program_in_an_archive_is_explained_with_its_lines(tmp_path, place):
+    files = {"app/__init__.py": "", "app/model.py": MODEL_IN_AN_ARCHIVE, "__main__.py": MAIN_IN_AN_ARCHIVE}
+    if place == "archive":
+        with zipfile.ZipFile(tmp_path / "train", "w") as made:
+            for name, text in files.items():
+                made.writestr(name, text)
+    else:
+        (tmp_path / "train" / "app").mkdir(parents=True)
+        for name, text in files.items():
+            (tmp_path / "train" / name).write_text(text)
+    done = subprocess.run([sys.executable, "-m", "finitude", "run", "--report", "r.json", "train"], cwd=tmp_path,
+                          capture_output=True, text=True, timeout=120)
+    alarm, = json.loads((tmp_path / "r.json").read_text())["alarms"]
+    birth = alarm["births"][0]
+    assert done.returncode == 1 and (alarm["step"], alarm["rerun_by"]) == (3, "rewind"), done.stderr
+    assert birth["file"].endswith("train/app/model.py") and birth["source"].endswith("# birth"), birth
+    assert birth["samples"] == [13] and ".clamp(min=1e-12)" in json.dumps(alarm["fix"]), alarm["fix"]

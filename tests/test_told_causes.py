@@ -91,6 +91,15 @@ loss = model(x).pow(2).mean()""", model)
     assert "samples" not in alarm["births"][0], "rows of a weight are no samples"
 
 
+def test_an_output_of_a_layer_is_not_its_bias(tmp_path):
+    """addmm begins its result with a copy of the bias."""
+    _, cause, text, fix = told(tmp_path, """h = model(x * (torch.arange(8) != 3 * (step == 3) + 9 * (step != 3))[:, None])
+loss = (h / h.sum(1, keepdim=True)).pow(2).mean()""", """model = nn.Linear(4, 8)
+nn.init.zeros_(model.bias).requires_grad_(False)""")
+    assert cause == "division-by-zero" and "bias" not in text and "sample 3 of the batch" in text, text
+    assert "nn.init" not in fix
+
+
 FEATURES = {
     "transposed": "t = h.t().contiguous()\nloss = (t / t.norm(dim=1, keepdim=True)).sum()",
     "reduced": "loss = (1 / h.std(0)).pow(2).mean()",

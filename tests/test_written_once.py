@@ -159,6 +159,8 @@ OUTSIDE = {
     "a database opened for a while": ("db = sqlite3.connect('out.db'); db.execute('create table if not exists s (i int)'); "
                                       "db.execute('insert into s values (1)'); db.commit(); db.close()", "written twice: out.db"),
     "opened in a way of its own": ("import tarfile; tarfile.open('out.tar', 'w').close()", "written twice: out.tar"),
+    "torch's profiler": ("if i == 0: prof = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]); prof.start()",
+                         "done twice: counted by the profiler"),
     "a profiler": ("if i == 0: import cProfile; profile = cProfile.Profile(); profile.enable()", "done twice: counted by the profiler"),
     "a post": ("import urllib.request; urllib.request.urlopen('URL', data=b'%d' % i).read()", "done twice: connected to 127.0.0.1:PORT"),
 }
@@ -189,6 +191,19 @@ def test_what_is_done_outside_is_named(tmp_path, case):
     assert ran.code == 0 and (alarm["rerun_by"], alarm["rerun_verified"]) == ("rewind", True), ran.told()
     assert words.replace("PORT", port) in alarm["rerun_text"], alarm["rerun_text"]
     assert len(got) == (9 if case == "a post" else 0)
+
+
+@pytest.mark.parametrize("place", ["BEFORE", "AFTER"])
+def test_a_profiler_that_is_told_of_steps_is_told_once(tmp_path, place):
+    """A cycle that the second run would have ended writes one trace."""
+    begin = ("from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler; "
+             "prof = profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=1, warmup=1, active=2), "
+             "on_trace_ready=tensorboard_trace_handler('traces')); prof.start()")
+    got = helpers.run(tmp_path, text_of(begin, "prof.step()", "prof.stop(); print(prof.step_num)", place), "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert got.code == 0 and (alarm["rerun_by"], alarm["rerun_verified"]) == ("rewind", True), got.told()
+    assert got.out.splitlines()[-1] == "8", got.out
+    assert len(list((tmp_path / "traces").iterdir())) == 2
 
 
 def test_a_closure_that_is_called_again_names_what_it_does(tmp_path):

@@ -141,6 +141,24 @@ TEST(Origin, AnEnclosingOpIsNotItsChildsProducer) {
   EXPECT_EQ(producer(b.trace, inner, x), made);
 }
 
+TEST(Origin, ACopyThatAnOpBeginsItsResultWithIsNotItsProducer) {
+  const auto made = [](const char* around, bool whole) {
+    TraceBuilder b;
+    const auto bias = b.tensor({0, 0}), x = b.tensor({1, 2});
+    auto out = b.tensor({1, 2}), written = out;
+    if (!whole) written.end = 4;
+    const auto outer = b.op(around, {{"self", bias}, {"mat1", x}}, {out});
+    const auto inner = b.op("aten::copy_", {{"src", bias}}, {written});
+    b.trace.ops[inner].parent = outer;
+    std::swap(b.trace.ops[outer].end_order, b.trace.ops[inner].end_order);
+    const auto reader = b.op("aten::div", {{"self", out}}, {b.tensor({1, 1})});
+    return producer(b.trace, reader, out) == outer;
+  };
+  EXPECT_TRUE(made("aten::addmm", true));
+  EXPECT_FALSE(made("aten::clone", true));
+  EXPECT_FALSE(made("aten::_pad_packed_sequence", false));
+}
+
 TEST(Origin, ABadValueIsFollowedThroughCopiesToTheOpThatMadeIt) {
   TraceBuilder b;
   const auto made = b.tensor({0, -kInf}), cast = b.tensor({0, -kInf});

@@ -182,12 +182,24 @@ bool cannot_be_source(const Op& op, const TensorUse& use) {
   return !op.allocates;
 }
 
-// Makes memory, or a start value in it, for the op around it, which then writes it itself: the fill inside a sum or a dot product.
+// Does the inner op write every element of something that the op around it gives?
+bool writes_all(const Op& inner, const Op& around) {
+  for (const auto& written : inner.outputs)
+    for (const auto& given : around.outputs)
+      if (written.storage == given.storage && written.dense && written.begin <= given.begin && written.end >= given.end) return true;
+  return false;
+}
+
+// Makes memory, or a start value in it, for the op around it, which then writes it itself: the fill inside a sum or a dot product,
+// the copy of the bias inside addmm, that of `self` inside scatter. A copy inside clone or reshape is all that those do.
 bool only_begins(const Trace& trace, OpId id, const TensorUse& use) {
-  if (!trace.ops[id].allocates && !one_of(plain_name(trace.ops[id].name), {"fill", "zero"})) return false;
+  const std::string made_by = plain_name(trace.ops[id].name);
+  const bool copies = made_by == "copy";
+  if (!trace.ops[id].allocates && !copies && !one_of(made_by, {"fill", "zero"})) return false;
   const OpId parent = trace.ops[id].parent;
   if (parent >= id || trace.ops[parent].is_node || trace.ops[parent].allocates || !wrote(trace.ops[parent], use)) return false;
   const Op& around = trace.ops[parent];
+  if (copies && (is_carrier(around) || !writes_all(trace.ops[id], around))) return false;
   const std::string name = plain_name(around.name);
   return !name.ends_with("_like") && !name.starts_with("new_") &&
          std::any_of(around.inputs.begin(), around.inputs.end(), [](const TensorUse& in) { return !in.written; });

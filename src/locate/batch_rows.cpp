@@ -92,6 +92,17 @@ bool loses(const Op& op) {
   });
 }
 
+// Takes as many rows as there were, as a list of numbers says (x[torch.randperm(len(x))]). Two lists pick elements, row by row.
+bool may_shuffle(const Op& op) {
+  if (base_name(op.name) != "index" && base_name(op.name) != "index_select") return false;
+  if (op.inputs.size() != 2 || op.outputs.empty()) return false;
+  const TensorUse &self = op.inputs[0], &index = op.inputs[1], &out = op.outputs[0];
+  if (base_name(op.name) == "index_select" &&
+      std::ranges::any_of(op.scalars, [&](const auto& s) { return s.arg == "dim" && dims(s, self.shape.size()) != std::vector<std::int64_t>{0}; }))
+    return false;
+  return index.shape.size() == 1 && first_size(self) > 1 && first_size(self) == first_size(out) && first_size(index) == first_size(out);
+}
+
 // The rows of a product are those of its left factor.
 bool is_left_only(const Op& op) {
   constexpr std::array<std::string_view, 8> kProducts = {"mm", "bmm", "matmul", "mv", "addmm", "addmv", "linear", "baddbmm"};
@@ -158,7 +169,7 @@ class Follow {
       made.lost |= state.lost;
     }
     if (op.random || !any_input) made.data = true;  // drawn, or filled by the program: samples it may be
-    if (loses(op)) made.lost = true;
+    if (loses(op) || may_shuffle(op)) made.lost = true;
     const bool exchanged = exchanges(op);
     if (exchanged) made.moved = !made.moved;
     for (const TensorUse& out : op.outputs) {

@@ -141,6 +141,17 @@ TEST(BatchRows, NotOfFeatures) {
   EXPECT_TRUE(r.can_be_samples(r.of("aten::mean", r.x, {1, 8}, "[0]")));
 }
 
+TEST(BatchRows, NotInTheOrderOfAnIndex) {
+  Rows r;
+  const auto taken = [&](std::int64_t numbers, std::int64_t rows) {
+    const Tensor index = r.b.storage(Origin::kUnknown, {numbers}), out = r.b.storage(Origin::kUnknown, {rows, 8});
+    r.b.op("aten::index").in(r.x).in(index, kClean, "indices").out(out).end();
+    return r.of("aten::exp", out, {rows, 8});
+  };
+  EXPECT_FALSE(r.can_be_samples(taken(8, 8)));
+  EXPECT_TRUE(r.can_be_samples(taken(3, 8)));  // x[:, columns]
+}
+
 TEST(BatchRows, TransposedAndBack) {
   Rows r;
   const Tensor h = r.of("aten::exp", r.x, {8, 6}), t = h.as({6, 8});

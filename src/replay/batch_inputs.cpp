@@ -83,6 +83,10 @@ class Search {
       if (entry.kind == Entry::kFill) begin_to_make(entry.number, nullptr);
       if (entry.kind == Entry::kCall) call(i, entry);
     }
+    // Beside what a loader gave, a permutation of it is no sample: with one row of that replaced, another sample is left out.
+    for (auto& [rows, inputs] : found_)
+      if (std::ranges::any_of(inputs, &BatchInput::loaded))
+        std::erase_if(inputs, [](const BatchInput& input) { return input.as_index && !input.loaded; });
     return std::move(found_);
   }
 
@@ -115,6 +119,12 @@ class Search {
     return trace_ != nullptr && entry.traced < trace_->ops.size() && trace_->ops[entry.traced].phase == record::Phase::kOptimizer;
   }
 
+  bool takes_by_index(const Entry& entry) const {
+    if (entry.number >= tape_.operators.size()) return false;
+    const std::string& name = tape_.operators[entry.number].name;
+    return name.starts_with("aten::index") || name.starts_with("aten::take");
+  }
+
   void call(std::size_t index, const Entry& entry) {
     if (is_of_optimizer(entry)) return;  // its state begins as zeros that come from nothing, which are no samples
     std::set<StorageId> written;
@@ -131,6 +141,7 @@ class Search {
         input.read_at = index;
         input.arg = arg;
         input.item = position;
+        input.as_index = arg > 0 && takes_by_index(entry);
         if (is_input(t) || written.count(t.storage) == 0) given(t, entry, input);
         if (written.count(t.storage) == 0) made(t, input);
       };

@@ -18,6 +18,7 @@ struct BatchInput {
   // numbered `item`.
   std::size_t read_at = 0, arg = 0, item = 0;
   bool loaded = false;  // a DataLoader handed it over
+  bool as_index = false;  // it says which rows of something else are taken (a permutation)
   std::size_t item_bytes = 0;            // of one element
   std::vector<std::int64_t> row_sizes{};   // of a sample, in row-major order; one number where its shape is not known
 };

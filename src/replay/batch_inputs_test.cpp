@@ -102,6 +102,17 @@ TEST(BatchInputs, ABatchThatTheStepItselfPutTogetherIsOne) {
   EXPECT_EQ(found.at(2)[0].row_bytes, 12u);
 }
 
+// x[order]: with one row of a permutation replaced, another sample is left out.
+TEST(BatchInputs, AnIndexIsNoneBesideWhatALoaderGave) {
+  for (const bool loaded : {true, false}) {
+    Tape t;
+    t.operators = {{"aten::index", "Tensor"}};
+    t.storages = {storage(Storage::kInput, 6, loaded ? "batch" : ""), storage(Storage::kInput, 2), storage(Storage::kProduced, 6)};
+    t.entries = {call(0, {tensor_value(0, {2, 3}), tensor_value(1, {2})}, {tensor_value(2, {2, 3})})};
+    EXPECT_EQ(batch_inputs(t).at(2).size(), loaded ? 1u : 2u);
+  }
+}
+
 // A program that alarms in its first step makes its weights in that step: rows of those are no samples.
 TEST(BatchInputs, WeightsThatTheStepItselfMakesAreNone) {
   Tape t = tape();

@@ -1,8 +1,10 @@
-"""Lines of source files, also of those whose path is not UTF-8: the engine and reports write its odd bytes as \\x.., see plain_json.text."""
+"""Lines of source files, also of those whose path is not UTF-8 (the engine and reports write its odd bytes as \\x.., see
+plain_json.text), and of those that lie in no file of their own: in an archive (zipapp, egg), or in what linecache was given."""
 
 import linecache
 import os
 import re
+import sys
 
 
 def _real(path):
@@ -14,11 +16,21 @@ def _real(path):
 
 def line(path, number):
     """Without the blanks around it; "" where there is none."""
-    return linecache.getline(_real(path), number).strip()
+    found = lines(path)
+    return found[number - 1].strip() if 0 < number <= len(found) else ""
 
 
 def lines(path):
-    return linecache.getlines(_real(path))
+    path = _real(path)
+    found = linecache.getlines(path)
+    if found or os.path.exists(path):
+        return found
+    for module in list(sys.modules.values()):
+        # Not getattr: a module of lazy attributes may import what is asked of it.
+        names = getattr(module, "__dict__", None)
+        if isinstance(names, dict) and names.get("__file__") == path:
+            return linecache.getlines(path, names)  # by what loaded it
+    return []
 
 
 def filled(value):
@@ -28,6 +40,6 @@ def filled(value):
     if not isinstance(value, dict):
         return value
     file = value.get("file")
-    if isinstance(file, str) and "\\x" in file and value.get("source") == "":
+    if isinstance(file, str) and file and value.get("source") == "" and ("\\x" in file or not os.path.exists(file)):
         value = {**value, "source": line(file, value.get("line") or 0)}
     return {key: filled(v) for key, v in value.items()}

@@ -136,7 +136,7 @@ def _look(target, is_module, arguments, steps, seconds, write, compared):
     signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     sys.argv = ["-m" if is_module else target, *arguments]
-    sys.path.insert(0, os.getcwd() if is_module else os.path.dirname(os.path.abspath(target)))
+    sys.path.insert(0, os.getcwd() if is_module else launch.first_on_path(target))
     with look:
         ended = launch.run_program(target if is_module else os.path.abspath(target), is_module)
     if look.facts["ended"]:

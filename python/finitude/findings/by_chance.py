@@ -2,11 +2,11 @@
 was something else before."""
 
 import ast
-import linecache
 
 import torch
 
 from .. import _native
+from ..base import sources
 from ..program import discover
 from ..program.counts import count_text
 from . import findings
@@ -67,7 +67,7 @@ def _bound_at(frame, name):
     """Where the name was given what it holds: the last such statement above the line that runs."""
     file, first, line = frame.f_code.co_filename, frame.f_code.co_firstlineno, frame.f_lineno
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
+        tree = ast.parse("".join(sources.lines(file)))
     except (SyntaxError, ValueError):
         return {"file": "", "line": 0}
     binds = [n.lineno for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id == name]

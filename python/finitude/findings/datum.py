@@ -7,30 +7,16 @@ read from the front, and samples that come out finite this time, are not told of
 """
 
 import os
-import sys
 
 import torch
 
 from .. import _native
-from ..program import discover, sinks as sinks_of
-from ..program.files import HeldFiles
-from ..program.heap import Ledger
-from ..program.quiet import Quiet
 from . import made_at
+from .placed import MAX_SAMPLES, Aside, dimension, leaves, positions, taken
 
-MAX_SAMPLES = 512     # of a batch whose rows do not tell which sample it is
 _ORDINALS = {n: end for k, end in ((1, "st"), (2, "nd"), (3, "rd")) for n in range(k, 64, 10) if n != 10 + k}
 MAX_TRIES, MAX_EVENTS = 64, 20_000   # of a sample that random numbers make; lines that it may take
 TAKES_IN = ("", "aten::lift_fresh", "aten::alias", "aten::detach", "aten::from_file", "aten::_to_copy", "aten::clone", "aten::stack")
-
-
-def _leaves(value, path, depth=0):
-    """(path, tensor) as the engine names them: batch[0][image]."""
-    if isinstance(value, torch.Tensor):
-        yield path, value
-    elif depth < made_at.MAX_DEPTH:
-        for key, part in made_at.parts(value):
-            yield from _leaves(part, f"{path}[{key}]", depth + 1)
 
 
 def _is_bad(tensor):
@@ -39,46 +25,18 @@ def _is_bad(tensor):
 
 def _bad_leaf(batch, name):
     """(path, tensor) that the birth is about, None where several could be."""
-    bad = [(path, t) for path, t in _leaves(batch, "batch") if _is_bad(t)]
+    bad = [(path, t) for path, t in leaves(batch, "batch") if _is_bad(t)]
     named = [b for b in bad if b[0] == name]
     return named[0] if named else bad[0] if len(bad) == 1 else None
 
 
 def _rows(tensor, count):
     """Numbers of the samples that are bad, where one dimension is that of the batch; None where that is not known."""
-    if tensor.shape[:1] == (count,):
-        dim = 0
-    elif sum(s == count for s in tensor.shape) == 1:
-        dim = list(tensor.shape).index(count)
-    else:
+    dim = dimension(tensor, count)
+    if dim is None:
         return None
     flat = (~torch.isfinite(tensor.detach())).movedim(dim, 0).reshape(count, -1).any(1)
     return flat.nonzero().squeeze(1).tolist()
-
-
-class _Aside:
-    """What calling the program's data set once more changes: said, drawn, written; put back at the end."""
-
-    def __enter__(self):
-        self.generators = _native.take_generators()
-        owned = {id(p): p for o in sinks_of.watched_optimizers() for p in discover.parameters(o)}
-        self.ledger = Ledger(sys._getframe(), owned.values(), sinks_of.watched_optimizers())
-        self.quiet, self.files = Quiet(), HeldFiles()
-        return self
-
-    def __exit__(self, *_):
-        self.files.end()
-        self.quiet.end()
-        self.ledger.put_back()
-        self.generators.restore()
-        discover.moved()
-
-
-def _taken(dataset, index):
-    own = getattr(type(dataset), "__getitems__", None)
-    if own is not None and not type(dataset).__module__.startswith("torch."):
-        return dataset.__getitems__([index])[0]
-    return dataset[index]
 
 
 class _Search:
@@ -104,7 +62,7 @@ class _Search:
             if self.tries == 1 and self.before is not None:
                 self._up_to(index)
             before = _native.take_generators()
-            trace = self._call(lambda: _taken(self.dataset, index))
+            trace = self._call(lambda: taken(self.dataset, index))
             self.error, events = trace.error, events + trace.events
             self.drew |= not _native.take_generators() == before
             if trace.error is None and self.look.is_bad(trace.result):
@@ -123,7 +81,7 @@ class _Search:
         if place is None or not place.of_inf or self.drew:
             return
         look, self.look = self.look, made_at.Look(False)
-        found = self._call(lambda: _taken(self.dataset, index)).only_maker()
+        found = self._call(lambda: taken(self.dataset, index)).only_maker()
         self.look = look
         if found is not None and (found[0].file, found[0].line) != (place.file, place.line):
             self.infinite = found
@@ -132,13 +90,13 @@ class _Search:
         """The random numbers that the samples before it in the batch drew are drawn."""
         self.before.restore()
         for earlier in self.indices[:self.indices.index(index)][:MAX_SAMPLES]:
-            _taken(self.dataset, earlier)
+            taken(self.dataset, earlier)
 
     def of_batch(self):
         """Are the samples finite and the batch made of them not?"""
         if not callable(self.collate) or len(self.indices) > MAX_SAMPLES:
             return False
-        samples = [_taken(self.dataset, i) for i in self.indices]
+        samples = [taken(self.dataset, i) for i in self.indices]
         if any(self.look.is_bad(s) for s in samples):
             return False
         trace = self._call(lambda: self.collate(samples))
@@ -231,14 +189,16 @@ def _look_for(birth, source):
     look = made_at.Look(bool(torch.isnan(tensor.detach()).any()))
     alone = getattr(iterator, "_num_workers", 0) == 0
     search = _Search(dataset, None if single else collate, indices, look, before if alone else None)
-    with _Aside():
-        asked = [indices[r] for r in rows] if rows else indices[:MAX_SAMPLES]
-        for index in asked[:1] if rows else asked:
+    with Aside():
+        placed = positions(source, rows) if rows and len(rows) < len(indices) else {r: r for r in rows or ()}
+        known = bool(placed) and len(placed) == len(set(rows))
+        asked = [indices[placed[r]] for r in rows] if known else indices[:MAX_SAMPLES]
+        for index in asked[:1] if known else asked:
             if search.of_sample(index):
                 break
         else:
             search.of_batch()
-    guilty = search.sample if search.sample is not None else asked[0] if rows and len(rows) < len(indices) or single else None
+    guilty = search.sample if search.sample is not None else asked[0] if known and len(rows) < len(indices) or single else None
     told = _said(search, look, indices, guilty)
     if told is not None and type(guilty) is int and not search.in_collate:
         told["sample"] = guilty

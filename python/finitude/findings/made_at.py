@@ -8,7 +8,6 @@ first of it, is where the bad value in the result came from.
 
 import ast
 import dataclasses
-import linecache
 import math
 import re
 import sys
@@ -17,6 +16,7 @@ import types
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..base import sources
 from ..base._places import is_library
 
 MAX_EVENTS, MAX_DEPTH, MAX_ITEMS, MAX_VALUES = 200_000, 5, 4096, 1 << 28
@@ -282,7 +282,7 @@ def _names(frame):
 
 def _statement(file, line):
     """The innermost statement of that line, or None."""
-    text = "".join(linecache.getlines(file))
+    text = "".join(sources.lines(file))
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -367,7 +367,7 @@ def _function(code):
 
 def _place(frame, line, bad_before, infinite, look):
     file, function = frame.f_code.co_filename, _function(frame.f_code)
-    place = Place(file, line, function, linecache.getline(file, line).strip()[:400], "made")
+    place = Place(file, line, function, sources.line(file, line)[:400], "made")
     statement = _statement(file, line)
     if statement is None:
         return place

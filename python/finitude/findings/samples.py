@@ -1,7 +1,7 @@
 """Which samples of the data set the guilty rows of a batch are, where the sampler told."""
 
 from ..program import begun
-from . import datum
+from . import datum, placed
 
 
 def told(found):
@@ -9,8 +9,23 @@ def told(found):
     batches, sources = begun.take_samples()
     datum.tell(found, sources)
     if any(batches) and found.get("births"):
-        found["samples"] = batches
+        found["samples"] = [_in_order(found, indices, source) for indices, source in zip(batches, sources)]
     return found
+
+
+def _in_order(found, indices, source):
+    """The samples as they lie in the batch; None for rows of which it is not known, or that nobody asks for."""
+    if not isinstance(indices, list) or not placed.reorders(source):
+        return indices
+    asked = [it for it in (*found["births"], *found["cause"]["experiments"]) if _named(it.get("rows"), _length(it), indices)]
+    if not asked:
+        return indices
+    try:
+        with placed.Aside():
+            known = placed.positions(source, sorted({row for it in asked for row in it["rows"]}))
+    except Exception:   # what the program holds cannot be put aside: then it is not asked, and not known
+        known = {}
+    return [indices[known[row]] if row in known else None for row in range(len(indices))]
 
 
 def _named(rows, of, indices):
@@ -24,7 +39,7 @@ def _named(rows, of, indices):
 
 
 def _length(birth):
-    """Of what its rows count: the batch where an experiment found them, else dimension 0 of what the birth made."""
+    """Of what the rows of a birth or an experiment count: the batch where an experiment found them, else dimension 0 of what the birth made."""
     if "rows_of" in birth:
         return birth["rows_of"]
     shape = (birth.get("outputs") or [{}])[0].get("shape")

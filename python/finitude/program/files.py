@@ -30,8 +30,10 @@ from .quiet import HELD, is_over
 
 OF_CAPSULES = re.compile(r"/step-\d+[^/]*\.partial-[0-9a-f]+-\d+-\d+-\d+/[^/]+$")  # that are being written
 
-# Loggers whose points go to another thread or process: (module, class, methods). Held for the thread that trains.
+# Loggers whose points go to another thread or process, and what counts steps in objects of torch's: (module, class, methods). Held for
+# the thread that trains.
 LOGGERS = [
+    ("torch.profiler.profiler", "profile", ("step",)),
     ("logging", "Logger", ("callHandlers",)),
     ("tensorboard.summary.writer.event_file_writer", "EventFileWriter", ("add_event",)),
     ("wandb.sdk.wandb_run", "Run", ("_log", "alert")),

@@ -1,11 +1,11 @@
 """How a batch came in, where no DataLoader was seen: read off the source of the loop that took it."""
 
 import ast
-import linecache
 
 import torch
 
 from .. import _native
+from ..base import sources
 from . import discover
 
 
@@ -66,7 +66,7 @@ def name_reader_on_the_way(found):
 def _keeps_nothing(file, line):
     """Does the statement at that line give what it reads no name, as a call of print, an `if` or an assertion?"""
     try:
-        tree = ast.parse("".join(linecache.getlines(file or "")))
+        tree = ast.parse("".join(sources.lines(file or "")))
     except (SyntaxError, ValueError):
         return False
     around = [n for n in ast.walk(tree) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or n.lineno)]

@@ -140,6 +140,8 @@ class Outside:
 
 def _is_profiled():
     monitoring = getattr(sys, "monitoring", None)      # Python 3.12
+    if sys.modules["torch"].autograd._profiler_enabled():
+        return True
     return sys.getprofile() is not None or monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None
 
 

@@ -2,6 +2,7 @@
 
 import builtins
 import os
+import pkgutil
 import signal
 import sys
 import types
@@ -17,18 +18,42 @@ class _Ended(Exception):
         self.code, self.error, self.exit = code, error, exit
 
 
+def _importer(path):
+    """What finds `__main__` in a folder or an archive (zipapp); None for a script."""
+    return pkgutil.get_importer(path)
+
+
+def first_on_path(path):
+    """What Python puts first on sys.path where it runs this script, folder or archive."""
+    path = os.path.abspath(path)
+    return os.path.dirname(path) if _importer(path) is None else path
+
+
 def _load(path):
     """The script's code object; raises OSError or SyntaxError as the interpreter would meet them."""
     with open(path, "rb") as f:
+        if (code := pkgutil.read_code(f)) is not None:  # a .pyc
+            return code
+        f.seek(0)
         source = f.read()
     return compile(source, path, "exec", dont_inherit=True)
 
 
-def _exec(code, path):
+def _exec(code, path, spec=None):
     main = types.ModuleType("__main__")
-    main.__dict__.update(__file__=path, __builtins__=builtins, __annotations__={}, __cached__=None, __spec__=None)
+    main.__dict__.update(__file__=path, __builtins__=builtins, __annotations__={}, __cached__=None, __spec__=spec)
+    if spec is not None:
+        main.__dict__.update(__loader__=spec.loader, __package__="", __cached__=spec.cached)
     sys.modules["__main__"] = main
     exec(code, main.__dict__)
+
+
+def _run_path(path):
+    importer = _importer(path)
+    if importer is None:
+        return _exec(_load(path), path)
+    spec = importer.find_spec("__main__")
+    _exec(spec.loader.get_code("__main__"), spec.origin, spec)
 
 
 def _trim(traceback):
@@ -56,7 +81,7 @@ def run_program(target, is_module):
                 return _Ended(1)
             runpy.run_module(target, run_name="__main__", alter_sys=True)
         else:
-            _exec(_load(target), target)
+            _run_path(target)
         return _Ended(0)
     except SystemExit as e:
         return _Ended(e.code, exit=e)
@@ -87,9 +112,9 @@ def finish(ended):
 
 def check_script(path):
     """The interpreter's message and exit code for a script that cannot be opened, or None."""
-    if os.path.isdir(path):
-        main = os.path.join(path, "__main__.py")
-        if os.path.isfile(main):
+    importer = _importer(os.path.abspath(path))
+    if importer is not None:
+        if importer.find_spec("__main__") is not None:
             return None
         sys.stderr.write(f"{sys.executable}: can't find '__main__' module in {os.path.abspath(path)!r}\n")
         return 1

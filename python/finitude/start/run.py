@@ -46,13 +46,9 @@ def main(settings, is_module, target, arguments, command):
             sys.exit(code)
     if is_module:
         sys.path.insert(0, os.getcwd())
-    elif os.path.isdir(target):
-        target = os.path.abspath(target)
-        sys.path.insert(0, target)
-        target = os.path.join(target, "__main__.py")
     else:
         target = os.path.abspath(target)
-        sys.path.insert(0, os.path.dirname(target))
+        sys.path.insert(0, launch.first_on_path(target))
     ended = launch.run_program(target, is_module)
     if session is not None:
         _end(session, ended)

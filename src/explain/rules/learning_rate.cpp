@@ -16,10 +16,10 @@ constexpr double kWeightGrowth = 10;
 
 struct Growth {
   double first = 0, last = 0;
-  std::size_t steps = 0;
+  std::size_t steps = 0;  // from the one to the other
 };
 
-// First to last of the recent entries, if the last is the largest of them.
+// Smallest to last of the recent entries, if the last is the largest of them.
 Growth growth_of(const std::vector<double>& all) {
   Growth growth;
   const std::size_t n = std::min(all.size(), kRecent);
@@ -27,11 +27,23 @@ Growth growth_of(const std::vector<double>& all) {
   const auto begin = all.end() - static_cast<std::ptrdiff_t>(n);
   const double last = std::fabs(all.back());
   double smallest = last;
+  auto at = all.end() - 1;
   for (auto it = begin; it != all.end(); ++it) {
     if (std::fabs(*it) > last) return growth;
-    if (*it != 0) smallest = std::min(smallest, std::fabs(*it));
+    if (*it != 0 && std::fabs(*it) < smallest) smallest = std::fabs(*it), at = it;
   }
-  return {smallest, last, n};
+  return {smallest, last, static_cast<std::size_t>(all.end() - 1 - at)};
+}
+
+// The rates of the last steps that were taken: what the optimizer is set to now has moved no weight yet.
+std::string rates_of(const StepHistory& history, std::size_t steps) {
+  const auto& all = history.learning_rate;
+  if (all.empty()) return history.lr_now > 0 ? " at a learning rate of " + figure(history.lr_now) : "";
+  const auto begin = all.end() - static_cast<std::ptrdiff_t>(std::clamp<std::size_t>(steps, 1, all.size()));
+  const auto [least, most] = std::minmax_element(begin, all.end());
+  if (!(*most > 0)) return "";
+  if (figure(*least) == figure(*most)) return " at a learning rate of " + figure(*most);
+  return " at learning rates from " + figure(*least) + " to " + figure(*most);
 }
 
 // A rate that became many times what it had been before, and the signals that grew with it.
@@ -149,10 +161,10 @@ class LearningRate : public Rule {
                              (weight.steps > 0 && weight.last >= kLossGrowth * weight.first);
     if (!weights_grew || !signal_grew) return std::nullopt;
     std::string text = "the updates are too large: ";
-    if (loss.steps > 0) text += "loss " + figure(loss.first) + " to " + figure(loss.last) + ", ";
-    text += "weights " + figure(weight.first) + " to " + figure(weight.last) + " over the last " +
-            counted(weight.steps, "step");
-    if (history.lr_now > 0) text += " at a learning rate of " + figure(history.lr_now);
+    if (loss.steps > 0)
+      text += "loss " + figure(loss.first) + " to " + figure(loss.last) + " over the last " + counted(loss.steps, "step") + ", ";
+    // Of weights there is what they began with and what they are now: no steps to count.
+    text += "weights " + figure(weight.first) + " to " + figure(weight.last) + rates_of(history, loss.steps);
     text += "; " + s.first->name + " overflows as a result";
     Finding result = finding(s, "learning-rate", kScoreRange + 60, text,
                              "lower the learning rate, add warm-up, or clip gradients");
