@@ -85,6 +85,7 @@ void forget_dead() {
 
 OptimizerEntry* new_entry(PyObject* optimizer) {
   forget_dead();
+  forget_window_by_hand();
   PyObject* ref = PyWeakref_NewRef(optimizer, nullptr);
   if (ref == nullptr) {
     PyErr_Clear();

@@ -39,6 +39,7 @@
 #include "bindings/written_torch.h"
 #include "capture/own_checksum.h"
 #include "observe/effort.h"
+#include "observe/held_values_torch.h"
 #include "observe/tracer_torch.h"
 #include "observe/write_watch_torch.h"
 #include "finitude/scan.h"
@@ -333,6 +334,8 @@ PYBIND11_MODULE(_native, m) {
   m.def("set_trace_level", [](bool on) { live().trace_level = on; });
   m.def("watch_writes", &observe::watch_writes);
   m.def("writes_seen", &observe::writes_seen);
+  m.def("hold_values", &observe::hold_values);
+  m.def("release_values", &observe::release_values);
   m.def("judge", [](py::handle o) {
     OptimizerEntry& e = entry_of(o);
     WindowVerdict verdict;

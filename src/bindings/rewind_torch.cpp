@@ -221,6 +221,26 @@ PyObject* rewind_way(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
                        way.jumps ? Py_True : Py_False, over, again);
 }
 
+// A program without an optimizer: each of its windows begins where an engine call has returned.
+OptimizerEntry& nobody() {
+  static OptimizerEntry* entry = new OptimizerEntry();
+  return *entry;
+}
+
+// rewind_by_hand(may_jump) -> None, or why the window that the engine call under way ends cannot be run again by returning from it.
+// may_jump: to behind another call than that, where what it returns is of no account.
+PyObject* rewind_by_hand(PyObject*, PyObject* may_jump) {
+  const WindowStart* start = start_of(&nobody());
+  bool jumps = false;
+  std::string why = in_backward()               ? "it is called inside backward"
+                    : live().threads_take_turns ? "another thread of this process trains as well"
+                    : start == nullptr          ? "there is no earlier call of backward or autograd.grad to return to"
+                                                : obstacle(*start, true, &jumps);
+  if (why.empty() && jumps && PyObject_IsTrue(may_jump) != 1) why = "gradients were last asked for elsewhere";
+  chosen() = {why.empty() ? start : nullptr, nullptr};
+  return text_or_none(why);
+}
+
 // rewind_since() -> how many windows were closed where the way that rewind_way found begins; 0 without one.
 PyObject* rewind_since(PyObject*, PyObject*) {
   return PyLong_FromUnsignedLongLong(chosen().start != nullptr ? chosen().start->windows : 0);
@@ -275,6 +295,9 @@ PyObject* rewind_undo(PyObject*, PyObject*) {
   return PyBool_FromLong(stack_put_back_now());
 }
 
+// rewind_undo_obstacle() -> None, or why rewind_undo could not put the names back from here.
+PyObject* rewind_undo_obstacle(PyObject*, PyObject*) { return text_or_none(stack_check_now()); }
+
 // rewind_forget(): the script goes on from the second run, or from nowhere.
 PyObject* rewind_forget(PyObject*, PyObject*) {
   stack_forget_now();
@@ -299,9 +322,11 @@ PyObject* put_back(PyObject*, PyObject* ready) {
 
 PyMethodDef methods[] = {
     {"rewind_way", reinterpret_cast<PyCFunction>(rewind_way), METH_FASTCALL, nullptr},
+    {"rewind_by_hand", rewind_by_hand, METH_O, nullptr},
     {"rewind_since", rewind_since, METH_NOARGS, nullptr},
     {"rewind_begin", rewind_begin, METH_NOARGS, nullptr},
     {"rewind_end", rewind_end, METH_O, nullptr},
+    {"rewind_undo_obstacle", rewind_undo_obstacle, METH_NOARGS, nullptr},
     {"rewind_undo", rewind_undo, METH_NOARGS, nullptr},
     {"rewind_forget", rewind_forget, METH_NOARGS, nullptr},
     {"put_back", put_back, METH_O, nullptr},
@@ -409,6 +434,10 @@ void snapshot_window(OptimizerEntry& entry) {
   start.taken = true;
   loader_log().begin_window(oldest_batch());
 }
+
+void snapshot_window_by_hand() { snapshot_window(nobody()); }
+
+void forget_window_by_hand() { forget_window_start_of(nobody()); }
 
 PyMethodDef* rewind_methods() { return methods; }
 

@@ -8,6 +8,9 @@ namespace finitude::bindings {
 
 // Taken right before an optimizer applies a good step: the state the next window starts from.
 void snapshot_window(OptimizerEntry& entry);
+// The same where an engine call of a program without an optimizer has returned; and the program has come to have one.
+void snapshot_window_by_hand();
+void forget_window_by_hand();
 // A second run is under way and its next decision belongs to the Python side.
 bool rewind_wants(const OptimizerEntry& entry);
 bool second_run_under_way() noexcept;

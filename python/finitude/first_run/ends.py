@@ -72,6 +72,7 @@ def begin(session, alarm):
 
 def unexplained(session, why):
     """An alarm whose second run is cut short by `why`, which leaves no time for another way: it is told as it is. True: there was one."""
+    session.hand.lost()
     alarm = session.report.unexplained
     if session.pending is not None:
         alarm = rewind.abandon(session)["alarm"]
