@@ -16,7 +16,8 @@ namespace {
 bool wants_all = true;      // the Python side wants to be told of every call, not only of bad ones
 std::uint64_t calls = 0;    // before the one under way
 RngState step_rng;
-bool keeps_start = false;   // a window can be run again from where the call before returned
+bool keeps_buffers = false;  // as each call returns: the next window begins with them
+bool keeps_start = false;    // and it can be run again from there
 
 constexpr std::size_t kGivenBytes = 48u << 20;
 
@@ -108,16 +109,29 @@ PyObject* hand_watch(PyObject*, PyObject* all) {
 PyObject* hand_reset(PyObject*, PyObject*) {
   wants_all = true;
   calls = 0;
-  keeps_start = false;
+  keeps_start = keeps_buffers = false;
   Py_CLEAR(given.gradients);
   first_call().let_go();
   Py_RETURN_NONE;
 }
 
-// hand_keep(on): is it noted where each call returns, so that the window that begins there can be run again?
-PyObject* hand_keep(PyObject*, PyObject* on) {
-  keeps_start = PyObject_IsTrue(on) == 1;
+// hand_keep(buffers, start): what is noted as each call returns: buffers, or all that the window that begins there needs to be run again.
+PyObject* hand_keep(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 2) {
+    PyErr_SetString(PyExc_TypeError, "hand_keep(buffers, start)");
+    return nullptr;
+  }
+  keeps_buffers = PyObject_IsTrue(args[0]) == 1;
+  keeps_start = PyObject_IsTrue(args[1]) == 1;
   if (!keeps_start) Py_CLEAR(given.gradients);
+  Py_RETURN_NONE;
+}
+
+// hand_first(node): the first call comes, of a graph that begins at that node.
+PyObject* hand_first(PyObject*, PyObject* node) {
+  const std::uint64_t first = PyLong_AsUnsignedLongLong(node);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  first_step_comes(first);
   Py_RETURN_NONE;
 }
 
@@ -147,7 +161,8 @@ PyObject* hand_restore(PyObject*, PyObject*) {
 PyMethodDef methods[] = {
     {"hand_calls", hand_calls, METH_NOARGS, nullptr},     {"hand_watch", hand_watch, METH_O, nullptr},
     {"hand_reset", hand_reset, METH_NOARGS, nullptr},     {"hand_take", hand_take, METH_NOARGS, nullptr},
-    {"hand_restore", hand_restore, METH_NOARGS, nullptr}, {"hand_keep", hand_keep, METH_O, nullptr},
+    {"hand_restore", hand_restore, METH_NOARGS, nullptr}, {"hand_first", hand_first, METH_O, nullptr},
+    {"hand_keep", reinterpret_cast<PyCFunction>(hand_keep), METH_FASTCALL, nullptr},
     {"hand_given", hand_given, METH_NOARGS, nullptr},     {"hand_lost", hand_lost, METH_NOARGS, nullptr},
     {"hand_put_back", hand_put_back, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr},
 };
@@ -184,6 +199,8 @@ PyObject* call_engine(Vectorcall plain, PyObject* const* args, Py_ssize_t nargs,
   if (keeps_start && result != nullptr && live().optimizers.empty()) {
     keep_given(result);
     snapshot_window_by_hand();
+  } else if (keeps_buffers && result != nullptr) {
+    buffer_snapshot().take();
   }
   return result;
 }

@@ -254,6 +254,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
       Py_RETURN_NONE;
     }
     entry->first_done = true;
+    first_step_comes();
     PyObject* r = call_cold("first_seen", optimizer);
     if (r == nullptr) return nullptr;  // NonFiniteError: the state was bad before step 0
     bad_start = r == Py_True;

@@ -74,7 +74,10 @@ void set_owner(const c10::TensorImpl& parameter, OptimizerEntry* entry, std::uin
 // Parameters in order of the groups; kept by address only.
 void register_optimizer(py::handle optimizer, bool in_torch, bool risky) {
   OptimizerEntry* entry = find_entry(optimizer.ptr());
-  if (entry == nullptr) entry = new_entry(optimizer.ptr());
+  if (entry == nullptr) {
+    first_step_is_ahead();
+    entry = new_entry(optimizer.ptr());
+  }
   if (entry == nullptr) throw py::type_error("the optimizer takes no weak reference");
   entry->in_torch = in_torch;
   entry->risky = risky;

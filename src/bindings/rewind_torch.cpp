@@ -14,6 +14,7 @@
 #include "bindings/shared_torch.h"
 #include "bindings/stack_torch.h"
 #include "bindings/window_torch.h"
+#include "observe/first_forward_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -42,7 +43,8 @@ struct WindowStart {
 struct Starts {
   std::vector<std::unique_ptr<WindowStart>> list;
   BufferSnapshot buffers;           // what is watched; also the copies as long as there is no start
-  bool at_batch = false;            // they are those of when a loader gave a batch
+  bool at_batch = false;            // they are those of when a loader gave a batch, or a first graph was begun
+  bool is_coming = false;           // a first step has been seen: nothing more is looked at before it
   std::uint64_t backwards = 0;      // that had begun by then
 };
 
@@ -369,13 +371,30 @@ void watch_buffers(const std::vector<at::Tensor>& buffers) {
     start->buffers.watch(buffers);
     if (start->at_batch != nullptr) start->at_batch->watch(buffers);
   }
-  if (last_start() == nullptr && !starts().at_batch) starts().buffers.take();
+  if (last_start() != nullptr || starts().at_batch) return;
+  starts().buffers.take();
+  if (!starts().is_coming) observe::first_forward_begins(starts().buffers);
+}
+
+void first_step_is_ahead() {
+  if (last_start() == nullptr) starts().at_batch = starts().is_coming = false;
+}
+
+void first_step_comes(std::uint64_t node) {
+  Starts& s = starts();
+  s.is_coming = true;
+  auto found = observe::first_forward_over(node);
+  if (!found || last_start() != nullptr || s.at_batch) return;
+  static_cast<observe::BufferSnapshot&>(s.buffers) = std::move(*found);
+  s.at_batch = true;
+  s.backwards = live().backward_serial;
 }
 
 void forget_window_start() {
   starts().buffers = buffer_snapshot();
   starts().list.clear();
-  starts().at_batch = false;
+  starts().at_batch = starts().is_coming = false;
+  observe::first_forward_over();
   forget_jumps();
 }
 
@@ -394,27 +413,6 @@ bool open_window(OpenWindow* window) noexcept {
 }
 
 bool rewind_wants(const OptimizerEntry& entry) { return second_run && !is_jumped_over(entry); }
-
-namespace {
-
-// The program has a new source of random numbers, which has drawn nothing since. One that gets one with every step is not
-// searched through every time: what the rest has drawn shows when a second run has drawn others.
-void watch_new_stream(RngState* state) {
-  static std::uint64_t searches = 0, next = 0;
-  if (live().windows_closed < next) return;
-  ++searches;
-  next = live().windows_closed + searches * searches / 4;
-  PyObject* r = call_cold("on_stream_met", Py_None);
-  if (r == nullptr) {  // Ctrl-C: it is the program's, and comes up where Python looks for it next
-    PyErr_Clear();
-    PyErr_SetInterrupt();
-    return;
-  }
-  Py_DECREF(r);
-  take_rng(state);
-}
-
-}  // namespace
 
 void snapshot_window(OptimizerEntry& entry) {
   if (!live().keeps_window_start || second_run) return;

@@ -30,6 +30,10 @@ bool open_window(OpenWindow* window) noexcept;
 // The copies at the start of the window that began last, whoever's it is.
 BufferSnapshot& buffer_snapshot();
 void watch_buffers(const std::vector<at::Tensor>& buffers);
+// An optimizer was made: what came before is no part of its first step.
+void first_step_is_ahead();
+// The first step is about to be judged. `node`: where its graph began, unless backward has gone through it.
+void first_step_comes(std::uint64_t node = UINT64_MAX);
 // A loader has given a batch: if no graph was built in this window yet, that step begins with the buffers that there are now.
 void batch_given();
 

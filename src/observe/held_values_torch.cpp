@@ -45,10 +45,10 @@ std::vector<Count>& counts() {
 }
 
 std::mutex writing;                 // one thread puts back, the others wait to read
-at::CallbackHandle handle = 0;      // with the GIL held
-thread_local bool inside = false;   // the operator that puts back
+at::CallbackHandle held_handle = 0;      // with the GIL held
+thread_local bool puts_back = false;   // the operator that puts back
 
-void put_back(const Held& one) {
+void put_value_back(const Held& one) {
   const at::NoGradGuard no_grad;
   one.alias.copy_(one.copy);
 }
@@ -61,13 +61,13 @@ void before_read(const at::Tensor& tensor) {
   for (const Held& one : held()) {
     if (begin >= one.end || one.begin >= end) continue;
     const std::lock_guard<std::mutex> lock(writing);
-    if (one.is_written()) put_back(one);
+    if (one.is_written()) put_value_back(one);
   }
 }
 
-std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& fn) {
-  if (inside) return nullptr;
-  inside = true;
+std::unique_ptr<at::ObserverContext> on_reading_op(const at::RecordFunction& fn) {
+  if (puts_back) return nullptr;
+  puts_back = true;
   try {
     const OpInfo& info = op_info(fn);
     const auto inputs = fn.inputs();
@@ -77,11 +77,11 @@ std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& fn) {
     }
   } catch (...) {  // the operator that is under way is the program's; the bits tell
   }
-  inside = false;
+  puts_back = false;
   return nullptr;
 }
 
-void remember(const at::Tensor& tensor) {
+void remember_count(const at::Tensor& tensor) {
   if (tensor.defined() && !tensor.is_inference()) counts().push_back({tensor, static_cast<std::uint32_t>(tensor._version())});
 }
 
@@ -96,17 +96,17 @@ void hold_values(const std::vector<at::Tensor>& tensors, const std::vector<at::T
     at::Tensor alias = tensor.variable_data();
     at::Tensor copy = alias.clone(at::MemoryFormat::Contiguous);
     held().push_back({std::move(alias), std::move(copy), base + v.begin, base + v.end, tensor.is_contiguous()});
-    remember(tensor);
+    remember_count(tensor);
   }
-  for (const at::Tensor& tensor : counted) remember(tensor);
-  handle = at::addGlobalCallback(at::RecordFunctionCallback(&on_op).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  for (const at::Tensor& tensor : counted) remember_count(tensor);
+  held_handle = at::addGlobalCallback(at::RecordFunctionCallback(&on_reading_op).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
 }
 
 void release_values() {
-  if (handle == 0) return;
-  at::removeCallback(std::exchange(handle, 0));
+  if (held_handle == 0) return;
+  at::removeCallback(std::exchange(held_handle, 0));
   for (const Held& one : held()) {
-    if (one.is_written()) put_back(one);
+    if (one.is_written()) put_value_back(one);
   }
   for (const Count& count : counts()) {
     c10::VariableVersion version = count.tensor.unsafeGetTensorImpl()->version_counter();  // shared with the tensor

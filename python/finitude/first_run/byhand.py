@@ -109,7 +109,7 @@ class ByHand:
             self.marks = [_Mark(leaf, False) for leaf in leaves]
             _native.watch_writes(leaves)
         if step == 0:
-            self.begins(leaves)
+            self.is_kept = again.first(self.session, roots, leaves)
         traced = again.of_first(self.session, roots) if self.is_kept else None
         if not bad or not leaves:
             return False
@@ -122,13 +122,6 @@ class ByHand:
         if traced is None and (returned := self._rewind(roots, inputs, to_leaves)) is not None:
             return returned
         return self._goes_on()
-
-    def begins(self, leaves):
-        """The first call of the engine: may a later window be run again from there?"""
-        if again.is_needed(self.session) and not discover.are_stepped(leaves):
-            self.is_kept = True
-            again.watch_buffers(leaves)
-            _native.hand_keep(True)
 
     def _rewind(self, roots, inputs, to_leaves):
         """What the call is to return for its window to run again, in a tuple; None: it does not."""
@@ -144,7 +137,7 @@ class ByHand:
 
     def _goes_on(self):
         """The first run does, with gradients of zero for what is to be left out."""
-        if self.bad.is_zeroed and self.is_kept:
+        if self.session.config.on_alarm in ("skip", "rollback"):
             _native.hand_put_back()
         return self.bad.is_zeroed
 

@@ -50,10 +50,17 @@ def is_needed(session):
         not restart.is_possible(session) and not ranks.several()
 
 
-def watch_buffers(leaves):
-    """Of the modules that hold them; they go back with the window."""
-    owned = {id(leaf) for leaf in leaves}
-    _native.watch_buffers([b for module in discover.instances(torch.nn.Module) if _holds(module, owned) for b in module.buffers()])
+def first(session, roots, leaves):
+    """The first call of the engine comes: what is noted from here on. True: also what a window needs to be run again."""
+    numbers = [node._sequence_nr() for node in discover.nodes_of(roots) if not hasattr(node, "variable")]
+    _native.hand_first(min(numbers, default=0))
+    if discover.are_stepped(leaves):
+        return False
+    owned, again = {id(leaf) for leaf in leaves}, is_needed(session)
+    buffers = [b for module in discover.instances(torch.nn.Module) if _holds(module, owned) for b in module.buffers()]
+    _native.watch_buffers(buffers)
+    _native.hand_keep(bool(buffers), again)
+    return again
 
 
 def _holds(module, owned):
