@@ -191,3 +191,26 @@ def test_an_exception_long_after_a_bad_step_is_not_about_it(tmp_path, policy, gu
     run = helpers.run(tmp_path, script("backward", guard=guard) + "raise RuntimeError('something else')\n", "--on-alarm", policy)
     assert (run.code, len(run.alarms)) == (1, told), run.told()
     assert not any("RuntimeError" in a["text"] for a in run.alarms), run.told()
+
+
+STATISTICS = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+for i in range(6):
+    x = torch.rand(6, 3)
+    if i == 3:
+        x[2] = float("nan")
+    net.zero_grad()
+    net(x).pow(2).mean().backward()
+    with torch.no_grad():
+        for p in net.parameters():
+            p -= 0.1 * p.grad
+    print(net[1].running_mean.tolist(), net[1].num_batches_tracked.item())
+"""
+
+
+def test_running_statistics_of_a_step_that_is_left_out_go_back(tmp_path):
+    run = helpers.run(tmp_path, STATISTICS, "--on-alarm", "skip")
+    lines = run.out.splitlines()
+    assert run.code == 0 and "nan" not in run.out and lines[2] == lines[3] != lines[4], run.told()

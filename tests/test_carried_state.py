@@ -162,3 +162,43 @@ def test_memory_that_the_first_run_had_ruined(tmp_path, what):
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"], alarm["births"][0]["op"]) == (5, way, True, "aten::log"), got.told()
     assert ("the step writes carried in place" in alarm["rerun_text"]) == (way == "restart"), alarm["rerun_text"]
     assert alarm["births"][0]["inputs"][0]["nan"] == 0
+
+
+ADAPTED = """
+import copy
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(3, 1)
+meta = torch.optim.SGD(model.parameters(), 0.5)
+for task in range(4):
+    fast = copy.deepcopy(model)
+    inner = torch.optim.SGD(fast.parameters(), 0.05)
+    x = torch.rand(5, 3) + 0.5
+    if task == 2:
+        x[2] = 0
+    feats = torch.log(x)FURTHER
+    for _ in range(3):
+        inner.zero_grad()
+        loss = (fast(feats) * feats.sum(1, keepdim=True)).pow(2).mean()
+        loss.backward()
+        inner.step()
+    meta.zero_grad()
+    with torch.no_grad():
+        for p, q in zip(model.parameters(), fast.parameters()):
+            p.grad = p - q
+    meta.step()
+"""
+
+
+@pytest.mark.parametrize("further", ["", " * 2"])
+def test_features_that_inner_steps_share_are_made_by_the_step_that_made_them(tmp_path, further):
+    """To the inner steps behind the first they come in as a batch does."""
+    run = helpers.run(tmp_path, ADAPTED.replace("FURTHER", further), "--on-alarm", "skip")
+    assert run.code == 0 and [a["step"] for a in run.alarms] == [0, 1, 2], run.told()
+    assert run.alarms[0]["births"][0]["op"] == "aten::log", run.told()
+    for alarm in run.alarms[1:]:
+        if further:
+            assert "it did at step" in alarm["cause"]["text"], alarm["cause"]
+        else:
+            assert (alarm["births"][0]["op"], alarm["cause"]["class"]) == ("aten::log", "log-of-zero"), alarm
+            assert "came in with what is there since step 0 of SGD" in alarm["rerun_text"], alarm["rerun_text"]

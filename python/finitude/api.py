@@ -88,7 +88,9 @@ def watch(model=None, optimizer=None, **options):
         if session.config.level == "trace":
             _native.set_trace_level(True)
             _native.trace_start()
-        session.first_step.may_come()
+        session.first_step.may_come(model is not None and not optimizer)
+    if isinstance(model, torch.nn.Module):
+        _native.watch_buffers(list(model.buffers()))
     optimizers = optimizer if isinstance(optimizer, (list, tuple)) else [] if optimizer is None else [optimizer]
     for one in optimizers:
         session.on_created(one)

@@ -85,6 +85,7 @@ void forget_dead() {
 
 OptimizerEntry* new_entry(PyObject* optimizer) {
   forget_dead();
+  forget_window_by_hand();
   PyObject* ref = PyWeakref_NewRef(optimizer, nullptr);
   if (ref == nullptr) {
     PyErr_Clear();
@@ -253,6 +254,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
       Py_RETURN_NONE;
     }
     entry->first_done = true;
+    first_step_comes();
     PyObject* r = call_cold("first_seen", optimizer);
     if (r == nullptr) return nullptr;  // NonFiniteError: the state was bad before step 0
     bad_start = r == Py_True;

@@ -39,6 +39,7 @@
 #include "bindings/written_torch.h"
 #include "capture/own_checksum.h"
 #include "observe/effort.h"
+#include "observe/held_values_torch.h"
 #include "observe/tracer_torch.h"
 #include "observe/write_watch_torch.h"
 #include "finitude/scan.h"
@@ -73,7 +74,10 @@ void set_owner(const c10::TensorImpl& parameter, OptimizerEntry* entry, std::uin
 // Parameters in order of the groups; kept by address only.
 void register_optimizer(py::handle optimizer, bool in_torch, bool risky) {
   OptimizerEntry* entry = find_entry(optimizer.ptr());
-  if (entry == nullptr) entry = new_entry(optimizer.ptr());
+  if (entry == nullptr) {
+    first_step_is_ahead();
+    entry = new_entry(optimizer.ptr());
+  }
   if (entry == nullptr) throw py::type_error("the optimizer takes no weak reference");
   entry->in_torch = in_torch;
   entry->risky = risky;
@@ -333,6 +337,8 @@ PYBIND11_MODULE(_native, m) {
   m.def("set_trace_level", [](bool on) { live().trace_level = on; });
   m.def("watch_writes", &observe::watch_writes);
   m.def("writes_seen", &observe::writes_seen);
+  m.def("hold_values", &observe::hold_values);
+  m.def("release_values", &observe::release_values);
   m.def("judge", [](py::handle o) {
     OptimizerEntry& e = entry_of(o);
     WindowVerdict verdict;

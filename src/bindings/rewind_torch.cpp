@@ -14,6 +14,7 @@
 #include "bindings/shared_torch.h"
 #include "bindings/stack_torch.h"
 #include "bindings/window_torch.h"
+#include "observe/first_forward_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -42,7 +43,8 @@ struct WindowStart {
 struct Starts {
   std::vector<std::unique_ptr<WindowStart>> list;
   BufferSnapshot buffers;           // what is watched; also the copies as long as there is no start
-  bool at_batch = false;            // they are those of when a loader gave a batch
+  bool at_batch = false;            // they are those of when a loader gave a batch, or a first graph was begun
+  bool is_coming = false;           // a first step has been seen: nothing more is looked at before it
   std::uint64_t backwards = 0;      // that had begun by then
 };
 
@@ -221,6 +223,26 @@ PyObject* rewind_way(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
                        way.jumps ? Py_True : Py_False, over, again);
 }
 
+// A program without an optimizer: each of its windows begins where an engine call has returned.
+OptimizerEntry& nobody() {
+  static OptimizerEntry* entry = new OptimizerEntry();
+  return *entry;
+}
+
+// rewind_by_hand(may_jump) -> None, or why the window that the engine call under way ends cannot be run again by returning from it.
+// may_jump: to behind another call than that, where what it returns is of no account.
+PyObject* rewind_by_hand(PyObject*, PyObject* may_jump) {
+  const WindowStart* start = start_of(&nobody());
+  bool jumps = false;
+  std::string why = in_backward()               ? "it is called inside backward"
+                    : live().threads_take_turns ? "another thread of this process trains as well"
+                    : start == nullptr          ? "there is no earlier call of backward or autograd.grad to return to"
+                                                : obstacle(*start, true, &jumps);
+  if (why.empty() && jumps && PyObject_IsTrue(may_jump) != 1) why = "gradients were last asked for elsewhere";
+  chosen() = {why.empty() ? start : nullptr, nullptr};
+  return text_or_none(why);
+}
+
 // rewind_since() -> how many windows were closed where the way that rewind_way found begins; 0 without one.
 PyObject* rewind_since(PyObject*, PyObject*) {
   return PyLong_FromUnsignedLongLong(chosen().start != nullptr ? chosen().start->windows : 0);
@@ -275,6 +297,9 @@ PyObject* rewind_undo(PyObject*, PyObject*) {
   return PyBool_FromLong(stack_put_back_now());
 }
 
+// rewind_undo_obstacle() -> None, or why rewind_undo could not put the names back from here.
+PyObject* rewind_undo_obstacle(PyObject*, PyObject*) { return text_or_none(stack_check_now()); }
+
 // rewind_forget(): the script goes on from the second run, or from nowhere.
 PyObject* rewind_forget(PyObject*, PyObject*) {
   stack_forget_now();
@@ -299,9 +324,11 @@ PyObject* put_back(PyObject*, PyObject* ready) {
 
 PyMethodDef methods[] = {
     {"rewind_way", reinterpret_cast<PyCFunction>(rewind_way), METH_FASTCALL, nullptr},
+    {"rewind_by_hand", rewind_by_hand, METH_O, nullptr},
     {"rewind_since", rewind_since, METH_NOARGS, nullptr},
     {"rewind_begin", rewind_begin, METH_NOARGS, nullptr},
     {"rewind_end", rewind_end, METH_O, nullptr},
+    {"rewind_undo_obstacle", rewind_undo_obstacle, METH_NOARGS, nullptr},
     {"rewind_undo", rewind_undo, METH_NOARGS, nullptr},
     {"rewind_forget", rewind_forget, METH_NOARGS, nullptr},
     {"put_back", put_back, METH_O, nullptr},
@@ -344,13 +371,30 @@ void watch_buffers(const std::vector<at::Tensor>& buffers) {
     start->buffers.watch(buffers);
     if (start->at_batch != nullptr) start->at_batch->watch(buffers);
   }
-  if (last_start() == nullptr && !starts().at_batch) starts().buffers.take();
+  if (last_start() != nullptr || starts().at_batch) return;
+  starts().buffers.take();
+  if (!starts().is_coming) observe::first_forward_begins(starts().buffers);
+}
+
+void first_step_is_ahead() {
+  if (last_start() == nullptr) starts().at_batch = starts().is_coming = false;
+}
+
+void first_step_comes(std::uint64_t node) {
+  Starts& s = starts();
+  s.is_coming = true;
+  auto found = observe::first_forward_over(node);
+  if (!found || last_start() != nullptr || s.at_batch) return;
+  static_cast<observe::BufferSnapshot&>(s.buffers) = std::move(*found);
+  s.at_batch = true;
+  s.backwards = live().backward_serial;
 }
 
 void forget_window_start() {
   starts().buffers = buffer_snapshot();
   starts().list.clear();
-  starts().at_batch = false;
+  starts().at_batch = starts().is_coming = false;
+  observe::first_forward_over();
   forget_jumps();
 }
 
@@ -370,27 +414,6 @@ bool open_window(OpenWindow* window) noexcept {
 
 bool rewind_wants(const OptimizerEntry& entry) { return second_run && !is_jumped_over(entry); }
 
-namespace {
-
-// The program has a new source of random numbers, which has drawn nothing since. One that gets one with every step is not
-// searched through every time: what the rest has drawn shows when a second run has drawn others.
-void watch_new_stream(RngState* state) {
-  static std::uint64_t searches = 0, next = 0;
-  if (live().windows_closed < next) return;
-  ++searches;
-  next = live().windows_closed + searches * searches / 4;
-  PyObject* r = call_cold("on_stream_met", Py_None);
-  if (r == nullptr) {  // Ctrl-C: it is the program's, and comes up where Python looks for it next
-    PyErr_Clear();
-    PyErr_SetInterrupt();
-    return;
-  }
-  Py_DECREF(r);
-  take_rng(state);
-}
-
-}  // namespace
-
 void snapshot_window(OptimizerEntry& entry) {
   if (!live().keeps_window_start || second_run) return;
   WindowStart& start = start_for(entry);
@@ -409,6 +432,10 @@ void snapshot_window(OptimizerEntry& entry) {
   start.taken = true;
   loader_log().begin_window(oldest_batch());
 }
+
+void snapshot_window_by_hand() { snapshot_window(nobody()); }
+
+void forget_window_by_hand() { forget_window_start_of(nobody()); }
 
 PyMethodDef* rewind_methods() { return methods; }
 

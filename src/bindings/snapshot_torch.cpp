@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "base/immortal.h"
+#include "bindings/live_torch.h"
 #include "bindings/meter.h"
 #include "observe/device_memory_torch.h"
 #include "observe/generator_state_torch.h"
@@ -202,6 +203,23 @@ void BufferSnapshot::take() noexcept {
 bool BufferSnapshot::turned_nan() const noexcept {
   const Metered check(Piece::kBufferCheck);
   return observe::BufferSnapshot::turned_nan();
+}
+
+// The program has a new source of random numbers, which has drawn nothing since. One that gets one with every step is not
+// searched through every time: what the rest has drawn shows when a second run has drawn others.
+void watch_new_stream(RngState* state) {
+  static std::uint64_t searches = 0, next = 0;
+  if (live().windows_closed < next) return;
+  ++searches;
+  next = live().windows_closed + searches * searches / 4;
+  PyObject* r = call_cold("on_stream_met", Py_None);
+  if (r == nullptr) {  // Ctrl-C: it is the program's, and comes up where Python looks for it next
+    PyErr_Clear();
+    PyErr_SetInterrupt();
+    return;
+  }
+  Py_DECREF(r);
+  take_rng(state);
 }
 
 }  // namespace finitude::bindings

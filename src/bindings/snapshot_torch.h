@@ -56,6 +56,8 @@ void take_rng(RngState* state) noexcept;
 std::string rng_bytes(const RngState& state);
 bool rng_from_bytes(std::string_view bytes, RngState* state);
 void restore_rng(const RngState& state) noexcept;
+// The program has a new source of random numbers since `state` was taken: it is looked for, and `state` taken anew.
+void watch_new_stream(RngState* state);
 // As a tape holds it (observe::generator_state); empty where it was not taken.
 std::string tape_state(const TorchRng& state);
 // Address of numpy's legacy global state (0: unknown); sizes are of struct mt19937_state.

@@ -246,6 +246,8 @@ void stack_take_now() {
   before_second_run().take(all);
 }
 
+std::string stack_check_now() { return stack_check(&before_second_run()); }
+
 void stack_forget_now() { before_second_run().clear(); }
 
 bool stack_put_back_now() {

@@ -93,6 +93,15 @@ bool BufferSnapshot::written_since() const noexcept {
   });
 }
 
+bool BufferSnapshot::is_current() const noexcept {
+  return std::all_of(items_.begin(), items_.end(), [&](const Item& item) {
+    const auto tensor = item.tensor.lock();
+    TensorView v;
+    if (!tensor || !view_of(*tensor, &v) || static_cast<std::size_t>(v.end - v.begin) != item.size_bytes) return true;
+    return std::memcmp(v.data, bytes_.data() + item.offset, item.size_bytes) == 0;
+  });
+}
+
 void BufferSnapshot::restore() noexcept {
   for (Item& item : items_) {
     const auto tensor = item.tensor.lock();

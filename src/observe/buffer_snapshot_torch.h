@@ -22,6 +22,10 @@ struct BufferSnapshot {
   bool turned_nan() const noexcept;
   // Has a buffer been written since, by what counts its writes (the kernels of batch norm do not)? Of those on a device nothing is told.
   bool written_since() const noexcept;
+  // Do all buffers hold what was copied? Of those on a device nothing is told.
+  bool is_current() const noexcept;
+  // Are some of them on a device?
+  bool is_elsewhere() const noexcept { return !on_devices_.empty(); }
   // Where a watched buffer lies in `memory`, its copy goes into `content`, which holds that memory from `begin` on.
   void put_into(const c10::StorageImpl& memory, std::int64_t begin, std::string* content) const;
   // Those that are still there.

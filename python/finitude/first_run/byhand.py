@@ -14,7 +14,7 @@ from ..program import discover
 from ..program.files import HeldFiles, written_twice
 from ..program.heap import Ledger
 from ..program.quiet import Quiet
-from ..second_run import restart
+from ..second_run import hand as again, restart
 from . import functional, rebound
 
 NAME = "updates by hand"
@@ -47,6 +47,7 @@ class _Bad:
 
     def __init__(self, step, roots, leaves, to_leaves):
         self.step, self.to_leaves, self.is_zeroed = step, to_leaves, False
+        self.explained = None      # what is known of it before it is known whether it is applied (second_run/hand.py)
         self.follows = None        # the alarm of the step before, with whose bad parameters its loss was computed
         self.root = next(r for r in roots if isinstance(r, torch.Tensor) and not _native.is_finite(r)).detach().clone()
         self.marks = [_Mark(leaf, True) for leaf in leaves]
@@ -67,6 +68,9 @@ class ByHand:
         self.functional = functional.Functional(session)
         self.rebound = rebound.Rebound(session, NAME)
         self.closure = None        # of the finitude.step under way
+        self.is_kept = False       # where each call of the engine returns is noted
+        self.again = None          # the window of the bad step runs a second time
+        self.on_tape = None        # what is known of the step that the tape in hand is of
         self.second = None         # while a closure is called again: what its engine calls were given
 
     # -- what the engine tells ------------------------------------------------------------------
@@ -77,6 +81,7 @@ class ByHand:
             if self.second is None and self.session.target is not None:
                 return self.session.target.hand_begins(self.session, functional.plain_all(roots), is_wrapped=True)
             if self.second is None:
+                _native.first_step_over()
                 self.functional.begin(roots, inputs)
             return False
         if self.second is not None:
@@ -85,6 +90,11 @@ class ByHand:
         if self.session.target is not None:
             self.session.target.hand_begins(self.session, roots)
             return False
+        if self.again is not None:
+            pending, self.again = self.again, None
+            if pending.end(roots):
+                return self._goes_on()
+            self.bad.explained = pending.explained      # and what it has come to is another step
         self.behind = None
         self.settle()
         step = _native.hand_calls()
@@ -98,6 +108,9 @@ class ByHand:
         if not self.is_proven:
             self.marks = [_Mark(leaf, False) for leaf in leaves]
             _native.watch_writes(leaves)
+        if step == 0:
+            self.is_kept = again.first(self.session, roots, leaves)
+        traced = again.of_first(self.session, roots) if self.is_kept else None
         if not bad or not leaves:
             return False
         self.bad = _Bad(step, roots, leaves, to_leaves)
@@ -105,7 +118,34 @@ class ByHand:
         _native.hand_watch(True)       # the next call ends this step, whatever its loss
         _native.watch_writes(leaves)
         self.bad.is_zeroed = self.is_proven and self.session.config.on_alarm in ("skip", "rollback")
+        self.bad.explained = traced
+        if traced is None and (returned := self._rewind(roots, inputs, to_leaves)) is not None:
+            return returned
+        return self._goes_on()
+
+    def _rewind(self, roots, inputs, to_leaves):
+        """What the call is to return for its window to run again, in a tuple; None: it does not."""
+        runs = self.session.second_runs
+        if not self.is_kept or self.closure or self.is_damaged or self.bad.follows is not None or \
+                not (runs.take("loss", False, False, False) or runs.take_in_place()):
+            return None
+        pending = again.Again(self.session, self.bad, roots, inputs, to_leaves)
+        self.bad.explained = pending.explained
+        returned = pending.begin()
+        self.again = pending if returned is not None else None
+        return returned
+
+    def _goes_on(self):
+        """The first run does, with gradients of zero for what is to be left out."""
+        if self.session.config.on_alarm in ("skip", "rollback"):
+            _native.hand_put_back()
         return self.bad.is_zeroed
+
+    def lost(self):
+        """The program has ended. If that was within a second run, its step is told as it is."""
+        if self.again is not None:
+            self.again.lost()
+            self.again = None
 
     def end(self, result):
         """That call returned: gradients of zero for a step that is to be left out."""
@@ -144,13 +184,21 @@ class ByHand:
             return
         if not is_written and (self.is_counted or self.is_seen or not bad.is_zeroed):
             _native.add_handled(1)
-            self.session.advise("handled-by-script", bad.step, rebound.NEVER)
+            self.session.advise("handled-by-script", bad.step, rebound.NEVER, *self._known(bad))
             _native.consume_losses(None)
             return
         try:
             self._alarm(bad, is_written, at_end)
         finally:
             _native.consume_losses(None)   # told of: it is not what an exception of the script's own is about later
+
+    def _known(self, bad):
+        """(cause, births) of a step that is no alarm."""
+        alarm = self.session.alarm_of(NAME, 0, bad.step, "loss", "loss")
+        if bad.explained is None or not bad.explained.found or not findings.apply(alarm, bad.explained.found):
+            return None, ()
+        _native.tape_clear()
+        return alarm["cause"], alarm["births"]
 
     def _alarm(self, bad, is_written, at_end):
         session = self.session
@@ -179,7 +227,10 @@ class ByHand:
             self.behind = alarm if is_written and not bad.is_zeroed else None
         session.report.unexplained = alarm
         runs = session.second_runs
-        if (runs.take("loss", False, False, False) or (self.closure and runs.take_in_place())) and not (self.closure and self._call_again(alarm, bad)):
+        if bad.explained is not None:
+            if not bad.explained.apply(session, alarm):
+                restart.run(session, alarm, bad.expected, hand=bad.step)
+        elif (runs.take("loss", False, False, False) or (self.closure and runs.take_in_place())) and not (self.closure and self._call_again(alarm, bad)):
             restart.run(session, alarm, bad.expected, hand=bad.step)
         alarm.pop("optimizer_ordinal", None)
         alarm["action"] = {"warn": "reported, the step is applied", "skip": "the step was left out",

@@ -7,7 +7,7 @@ from ..errors import NonFiniteError
 from ..findings import findings
 from ..findings.report import INNER
 from ..program import ranks, sinks as sinks_of
-from ..second_run import damage, dropped, recall, restart, rewind, tape, together
+from ..second_run import damage, dropped, late, recall, restart, rewind, tape, together
 from . import byhand
 
 
@@ -72,6 +72,7 @@ def begin(session, alarm):
 
 def unexplained(session, why):
     """An alarm whose second run is cut short by `why`, which leaves no time for another way: it is told as it is. True: there was one."""
+    session.hand.lost()
     alarm = session.report.unexplained
     if session.pending is not None:
         alarm = rewind.abandon(session)["alarm"]
@@ -85,6 +86,12 @@ def unexplained(session, why):
     alarm.setdefault("action", "stopped")
     _tell(session, alarm)
     return True
+
+
+def finish(session):
+    """The program has ended, and nothing is being explained any more."""
+    late.finish(session)
+    session.told.rest.explain(session)
 
 
 def gave_up(session, alarm):

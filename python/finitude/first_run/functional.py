@@ -31,6 +31,8 @@ def is_wrapped(roots):
 
 
 class _Bad:
+    explained = None           # it is not run again in place
+
     def __init__(self, step, root, inputs):
         self.step, self.root, self.shapes = step, root.clone(), [x.shape for x in inputs]
         self.inputs = [_native.checksum(x) for x in inputs]
@@ -45,7 +47,10 @@ def tell_applied(session, name, bad, how):
     alarm["weights"] = "damaged"
     alarm["text"] = f"loss is {'NaN' if bad.root.isnan().any() else 'Inf'}; {how}"
     session.report.unexplained = alarm
-    if session.second_runs.take("loss", False, False, False):
+    if bad.explained is not None:
+        if not bad.explained.apply(session, alarm):
+            restart.run(session, alarm, bad.expected, hand=bad.step)
+    elif session.second_runs.take("loss", False, False, False):
         restart.run(session, alarm, bad.expected, hand=bad.step)
     alarm.pop("optimizer_ordinal", None)
     alarm["action"] = "stopped" if action in ("stop", "raise") else "reported, the step is applied"

@@ -427,7 +427,7 @@ class Session:
         if self.target is not None:
             self.target.program_ended(self, None)
             return
-        late.finish(self)
+        ends.finish(self)
         tape.end(self)
         dropped.at_end(self, self.hand.finish())
         unwatched.at_end(self)

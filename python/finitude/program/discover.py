@@ -205,6 +205,12 @@ def sharing(optimizer):
             if any(id(p) in owned for group in getattr(o, "param_groups", ()) for p in group["params"])]
 
 
+def are_stepped(leaves):
+    """Does an optimizer that there is own one of them? It may not be watched yet."""
+    owned = {id(leaf) for leaf in leaves}
+    return any(id(p) in owned for o in instances(torch.optim.Optimizer) for group in getattr(o, "param_groups", ()) for p in group["params"])
+
+
 def schedulers(optimizers):
     """Those that set their learning rate; some are given a framework's wrapper around the optimizer."""
     wanted, groups = {id(o) for o in optimizers}, {id(o.param_groups) for o in optimizers}

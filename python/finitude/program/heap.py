@@ -221,6 +221,14 @@ class Ledger:
         return [(name, tensor) for (name, tensor, _, copy), version in zip(self._tensors, self._versions)
                 if tensor._version != version and copy is not None and not _native.is_finite(copy) and id(tensor) not in self._back]
 
+    def tensors(self):
+        """Those that a copy was made of."""
+        return [tensor for _, tensor, _, _ in self._tensors]
+
+    def without_copy(self):
+        """Names of those that are too large for one."""
+        return [name for name, _, _, copy in self._tensors if copy is None]
+
     def mend(self):
         """Tensors that are not finite any more as they were."""
         for _, tensor, _, copy in self._tensors:

@@ -9,6 +9,7 @@ from torch.utils.weak import TensorWeakRef
 from .. import _native
 from . import discover
 
+MAX_LOOKED_AT = 64 << 20   # bytes of a tensor without a graph
 MAX_CARRIED = 4 << 20   # bytes of values that a bad step computed, held until another one is told of
 
 
@@ -22,10 +23,15 @@ def _tensors(value):
     return [v for v in list(parts)[:64] if isinstance(v, torch.Tensor)]
 
 
+def _is_small_data(tensor):
+    return type(tensor) is torch.Tensor and tensor.grad_fn is None and tensor.layout is torch.strided and tensor.nbytes <= MAX_LOOKED_AT
+
+
 class Known:
     """Tensors as they were. What has been written since, or stands where such a one stood, is another matter."""
 
     def __init__(self):
+        self._held = []                     # what was bad and has no graph, such as a batch, as weak references
         self._kept, self.carried = [], []   # carried: (name, tensor) of what a bad step computed, for the next to read
 
     def note(self, tensors):
@@ -35,16 +41,21 @@ class Known:
     def note_frames(self, frame=None):
         """Values with a graph in the frames that lead here, such as the loss that was given to backward."""
         frame = frame or sys._getframe(1)
-        self.carried, size = [], 0
+        self.carried, self._held, size = [], [], 0
         while frame is not None:
-            found = [(name, v) for name, value in discover.names_of(frame).items() for v in _tensors(value)
-                     if v.grad_fn is not None and not _native.is_finite(v)]
+            values = [(name, v) for name, value in discover.names_of(frame).items() for v in _tensors(value)]
+            found = [(name, v) for name, v in values if v.grad_fn is not None and not _native.is_finite(v)]
+            self._held += [(TensorWeakRef(v), _version(v)) for _, v in values if _is_small_data(v) and not _native.is_finite(v)]
             self.note([v for _, v in found])
             for name, v in found:
                 size += v.untyped_storage().nbytes() if v.layout is torch.strided else MAX_CARRIED
                 if size <= MAX_CARRIED:
                     self.carried.append((name, v.detach()))
             frame = frame.f_back
+
+    def still_held(self):
+        """Of what was bad in names then, without a graph: what nobody has written since."""
+        return [t for ref, version in self._held if (t := ref()) is not None and _version(t) == version]
 
     def __contains__(self, tensor):
         return any(ref() is tensor and _version(tensor) == version for ref, version in self._kept)

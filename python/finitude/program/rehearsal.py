@@ -90,10 +90,11 @@ _exit, _write = os._exit, os.write         # a second run and the program may co
 
 class Rehearsal:
     """expected: the optimizers that may step next. losses: what each loss of the window was, or None where that does not tell. blame() ->
-    true where it is known why they come out otherwise. drawn() -> why the data is other than in the first run, or ""; named() -> names that have other values."""
+    true where it is known why they come out otherwise. drawn() -> why the data is other than in the first run, or ""; named() -> names that have other values.
+    is_back() -> of a program without an optimizer, which is to come to a call of the engine: is it that call?"""
 
-    def __init__(self, expected, optimizers, ledger, losses, blame, drawn, named):
-        self.expected, self.optimizers, self.ledger, self.losses = expected, optimizers, ledger, losses
+    def __init__(self, expected, optimizers, ledger, losses, blame, drawn, named, is_back=None):
+        self.expected, self.optimizers, self.ledger, self.losses, self.is_back = expected, optimizers, ledger, losses, is_back
         self._blame, self._drawn, self._named = blame, drawn, named
         self._seen, self._before = [], []      # losses; what stood in names before any gradient did
         self._locks = []                       # in the copy: (what all processes lock together, how often this one held it)
@@ -160,6 +161,9 @@ class Rehearsal:
     def _no_backward(self, tensors, gradients=None, retain=False, create=False, inputs=(), *_, accumulate_grad=False, **__):
         if not self._before:
             self._before = [v for v in _in_names().values() if isinstance(v, torch.Tensor)]
+        if self.is_back is not None:
+            self._seen.extend(t.detach() for t in tensors)
+            end(*(self.compared() if self.is_back() else (ASTRAY,)))
         if not accumulate_grad:
             self._took_gradients = True
         else:

@@ -23,9 +23,10 @@ class FirstStep:
         if self._made <= MOST:
             self.begin()
 
-    def may_come(self):
-        """A watch begins, or a cell of a notebook does: where there is an optimizer already its next step may be one that nothing leads back to."""
-        if _native.counters()["optimizers"] or _native.instances((torch.optim.Optimizer,)):
+    def may_come(self, by_hand=False):
+        """A watch begins, or a cell of a notebook does: where there is an optimizer already its next step may be one that nothing leads back to.
+        by_hand: a model is about to be trained, perhaps without one; its first step ends with the first call of the engine."""
+        if by_hand or _native.counters()["optimizers"] or _native.instances((torch.optim.Optimizer,)):
             self.begin()
 
     def begin(self):

@@ -25,15 +25,17 @@ def is_possible(session):
     return session.start is not None and session.start.command is not None and not ranks.several()
 
 
-def run(session, alarm, expected, where="window", hand=None):
+def run(session, alarm, expected, where="window", hand=None, then=None):
     """Starts the same program again in a second process, armed at the alarm's step, and takes over what it found.
 
     where the bad value is, as in Session.act. "earlier": the alarm's step becomes the one where it was made; "overflowed" is
     the same for state that is no worse than Inf.
     hand: of a program without an optimizer, the engine call whose loss is bad.
+    then: of a step that the program has gone on from since: what had been decided of others (Session.decided), what stood in names, how long
+    it had taken.
     """
     start = session.start
-    if is_one_more := session.second_runs.in_place_only():
+    if is_one_more := then is None and session.second_runs.in_place_only():
         session.second_runs.end_in_place()
     if ranks.several():
         findings.passed_over(alarm, again.TOGETHER)
@@ -50,6 +52,7 @@ def run(session, alarm, expected, where="window", hand=None):
         findings.passed_over(alarm, why)
         return False
     if is_one_more:
+        session.told.rest.note(session, alarm, expected)
         findings.passed_over(alarm, "a second process is started for the first of its kind")
         return False
     more, resumed, remark = [], "", ""
@@ -61,6 +64,8 @@ def run(session, alarm, expected, where="window", hand=None):
     # From a checkpoint on it is not known before which step is to be recorded.
     recorded = capsule.wanted(session) and not resumed
     order = {**_order(start, alarm, expected, where, hand, session.makers), "resumed": resumed, "decided": session.decided}
+    if then is not None:
+        order["decided"], order["named"], order["took"] = then
     if where == "skipped":
         order["skips"] = session.skipped[alarm["optimizer_ordinal"]]
     found, why, files, folder = _ask(session, alarm, order, more, recorded)
@@ -94,7 +99,7 @@ def _ask(session, alarm, order, more, recorded):
         if start.hash_seed is not None:
             environment["PYTHONHASHSEED"] = start.hash_seed
         code, why, files = process.run(start, [*start.command, *more], environment, directory, alarm, order["resumed"],
-                                      [os.path.abspath(session.config.runs)], folder and os.path.dirname(folder))
+                                      [os.path.abspath(session.config.runs)], folder and os.path.dirname(folder), order.get("took"))
         try:
             with open(result, encoding="utf-8") as f:
                 return json.load(f), "", files, folder

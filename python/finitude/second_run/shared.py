@@ -7,9 +7,11 @@ import torch
 from .. import _native
 from ..findings import by_chance, findings
 from ..program import discover, known, ranks, sinks as sinks_of
+from .rest import Rest
 
 NOT_RUN = "the step was not run again"   # the cause of an alarm of which nothing more is known
 NO_MORE = "no second run was tried any more"
+FIGURES = ("numel", "nan", "inf", "zero", "min", "max", "absmax")
 KEPT = 16      # alarms that a later one may be part of
 
 
@@ -23,7 +25,18 @@ def runs_again(session, alarm, kind, where, traced, vote):
         return True
     if session.config.on_alarm != "raise":
         findings.passed_over(alarm, NO_MORE)
+    if where == "window" and not vote and (optimizer := _of_ordinal(alarm["optimizer_ordinal"])) is not None:
+        session.told.rest.note(session, alarm, findings.fingerprint(optimizer))
     return False
+
+
+def _of_ordinal(ordinal):
+    return next((o for o in sinks_of.watched_optimizers() if _native.window(o)["ordinal"] == ordinal), None)
+
+
+def _is_same_value(one, other):
+    """Of two tensors whose finite part is not all zero: do they have the same figures, bit for bit?"""
+    return one.get("absmax", 0) > 0 and all(one.get(key) == other.get(key) for key in FIGURES)
 
 
 class Told:
@@ -32,6 +45,7 @@ class Told:
     def __init__(self):
         self._alarms, self._count = {}, 0
         self._beside = None, None   # an alarm whose gradients come of the backward that another one tells of; that one
+        self.rest = Rest()
         self.follower = None   # the last alarm that says what another one has said
         self.known = known.Known()
         self._bad = []         # what was bad when the last alarm came up
@@ -58,6 +72,7 @@ class Told:
         their reason is the same is not known."""
         sink = alarm["sink"]
         at = (ordinal, sink["kind"], sink["name"])
+        self._hand_on(alarm)
         if alarm["births"]:
             self._explained[at] = alarm["step"]
             self._alike[sink["kind"]] = ordinal, alarm["optimizer"], alarm["step"]
@@ -67,6 +82,7 @@ class Told:
         elif alarm["cause"]["text"] == NOT_RUN and alarm is self._beside[0] and (first := self._beside[1]) and first["births"]:
             text = f"not run again; the same backward left bad gradients of {first['optimizer']}, whose alarm at step {first['step']} " \
                 f"({first['sink']['name']}) is explained"
+            self.rest.drop(alarm)
             alarm["cause"] = {**alarm["cause"], "text": text}
         elif alarm["cause"]["text"] == NOT_RUN and alarm.get("rerun", "not-run") == "not-run" and \
                 self._alike.get(sink["kind"], (ordinal,))[0] != ordinal:
@@ -79,6 +95,24 @@ class Told:
                 "the step was run again, and no operation of it was seen to make the value"
             alarm["cause"] = {**alarm["cause"], "text": text}
         by_chance.tell(alarm, self._bad)
+
+    def _hand_on(self, alarm):
+        """A value that came in bad, and that was there before this step, is told by the step that failed by it first."""
+        birth = alarm["births"][0] if alarm["births"] else None
+        if birth is None or birth["op"] or not birth["outputs"]:
+            return
+        came = birth["outputs"][0]
+        for first in self._alarms.values():
+            if first["births"] and first["births"][0]["op"] and any(_is_same_value(came, made) for made in first["births"][0]["outputs"]):
+                self.follow(alarm, first)
+                alarm["rerun_text"] += f"; the bad value came in with what is there since step {first['step']} of {first['optimizer']}, whose alarm tells of it"
+                return
+        if birth["phase"] == "state" and (last := self.computed(birth.get("name"))):
+            alarm["cause"] = {**alarm["cause"], "text": f"{alarm['cause']['text']}; step {last['step']} of {last['optimizer']}, which is explained, has computed it"}
+            return
+        last = self._alarms.get(self._count)
+        if last and last["births"] and any(_is_same_value(came, _native.statistics(t) or {}) for t in self.known.still_held()):
+            alarm["cause"] = {**alarm["cause"], "text": f"{alarm['cause']['text']}; it did at step {last['step']} of {last['optimizer']}, which is explained"}
 
     def take_over(self, optimizer, alarm):
         """True: the bad gradients come from a backward that an alarm at another optimizer has explained already, and this
