@@ -118,3 +118,30 @@ def test_a_path_in_a_name_that_is_read_after_the_step_is_kept(tmp_path):
     """, "--on-alarm", "skip")
     alarm = got.the_alarm()
     assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("rewind", True) and got.out.split() == [f"part-{i}" for i in range(6)], got.told()
+
+
+OF_ANOTHER = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(3, 200_000)
+opt = torch.optim.SGD(model.parameters(), 1e-4)
+data = [torch.rand(4, 3) + 0.5 for _ in range(6)]
+data[4][2] = 0
+def train():
+    for x in data:
+        out = model(x)                       # 3 MB: nothing keeps it
+        loss = (1 / x.sum(1, keepdim=True) * out).pow(2).mean()
+        opt.zero_grad(); loss.backward(); opt.step()
+    return len(data)
+def around(f):
+    out = None
+    n = f()
+    return n if out is None else out
+print(around(train))
+"""
+
+
+def test_a_name_that_a_function_around_reads_is_another_one(tmp_path):
+    got = run(tmp_path, OF_ANOTHER, "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert got.code == 0 and got.out == "6\n" and alarm["rerun_by"] == "rewind", alarm["rerun_text"]

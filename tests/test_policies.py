@@ -160,6 +160,13 @@ def test_steps_that_cannot_be_run_again_in_place_name_the_one_before_that_failed
     got = run(tmp_path, SEVERAL.replace("LOOP", "list(map(step, batches))"), "--on-alarm", "skip")
     first, second = got.alarms
     assert first["births"] and first["rerun_by"] == "restart", got.told()
+    assert (second["rerun_by"], second["rerun_verified"], second["cause"]["class"]) == ("restart", True, "log-of-zero"), second
+    assert "a second process is started for the first of its kind" in second["rerun_text"], second["rerun_text"]
+
+
+def test_a_program_that_does_not_end_by_itself_is_not_started_once_more_for_a_later_step(tmp_path):
+    got = run(tmp_path, SEVERAL.replace("LOOP", "list(map(step, batches))\nraise RuntimeError('done')"), "--on-alarm", "skip")
+    second = got.alarms[1]
     assert (second["rerun_by"], second["cause"]["class"], second["births"]) == ("none", "unknown", []), second
     assert second["cause"]["text"] == "not run again; step 3 failed at the same loss and is explained"
     assert second["rerun_text"].endswith("a second process is started for the first of its kind"), second["rerun_text"]
@@ -172,7 +179,7 @@ def test_only_the_same_sink_of_the_same_optimizer_counts_as_alike():
         return {"step": step, "optimizer": "SGD", "sink": {"kind": "gradient", "name": name}, "births": list(births), "cause": {"class": "unknown", "text": NOT_RUN}}
 
     told = Told()
-    told.point_back(0, alarm(3, "weight", ["log"]))
+    told.point_back(0, alarm(3, "weight", [{"op": "aten::log", "outputs": []}]))
     for ordinal, name, is_alike in ((0, "weight", True), (0, "bias", False)):
         later = alarm(5, name)
         told.point_back(ordinal, later)
@@ -338,6 +345,5 @@ for n in range(3):
 def test_an_alarm_that_is_not_run_again_names_one_of_its_kind_at_another_optimizer(tmp_path):
     got = run(tmp_path, FOLDS, "--on-alarm", "skip")
     first, *others = got.alarms
-    assert first["births"] and [a["rerun"] for a in others] == ["not-run"] * 2, got.told()
-    assert [a["cause"]["text"] for a in others] == [
-        f"not run again, as few steps of a kind are; that a loss of {whose} was bad at its step 2 is explained" for whose in ("another SGD", "SGD")]
+    assert first["births"] and [a["rerun"] for a in others] == ["persistent", "not-run"], got.told()      # the second when the program had ended
+    assert others[1]["cause"]["text"] == "not run again, as few steps of a kind are; that a loss of SGD was bad at its step 2 is explained"

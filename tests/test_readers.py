@@ -14,7 +14,8 @@ def reads_a_global():
 
 
 def here(*names):
-    return will_read(sys._getframe(1), names)
+    frame = sys._getframe(1)
+    return will_read(frame, [(name, frame.f_code) for name in names])
 
 
 def test_a_loop_reads_what_it_reads_before_it_binds_it():
@@ -51,8 +52,40 @@ def test_variables_of_functions_inside_and_of_modules():
     assert free == (lambda: captured)()
 
 
+def test_a_name_of_another_function_is_another_name():
+    def inner():
+        gone = captured = shared = 1
+        frame = sys._getframe()
+        told = will_read(frame, [(name, frame.f_code) for name in ("gone", "captured", "shared")])
+        return told, lambda: (captured, shared, gone) if told is None else captured
+
+    def around():
+        gone = 2
+        found, _ = inner()
+        return found, gone
+
+    assert around()[0] == ["captured", "gone", "shared"], "a function inside reads them"
+
+    def plain():
+        gone = 1
+        frame = sys._getframe()
+        return will_read(frame, [("gone", frame.f_code)]), [gone for _ in ()][:0] or None
+
+    def outside():
+        gone = 2
+        found, _ = plain_without()
+        return found, gone
+
+    def plain_without():
+        frame = sys._getframe()
+        gone = frame
+        return will_read(frame, [("gone", frame.f_code)]), None
+
+    assert outside()[0] == [] and plain()[1] is None
+
+
 def test_a_module_knows_what_its_functions_read():
     names = {"will_read": will_read, "sys": sys}
     exec(compile("wanted_later = bound_anew = 1\ndef reads():\n    return wanted_later\n"
-                 "told = will_read(sys._getframe(), ['wanted_later', 'bound_anew'])\nbound_anew = 2\n", "program.py", "exec"), names)
+                 "told = will_read(sys._getframe(), [('wanted_later', None), ('bound_anew', None)])\nbound_anew = 2\n", "program.py", "exec"), names)
     assert names["told"] == ["wanted_later"] and reads_a_global() is None

@@ -140,6 +140,7 @@ struct StackSnapshot::Impl {
   bool valid = false;
   std::string reason = "no snapshot was taken";
   std::vector<std::string> unset;
+  std::vector<PyCodeObject*> unset_in;  // of each, the function whose own it is; null: of a module or a class body
 
   bool remember_all();
   void drop_from(std::size_t first);
@@ -314,9 +315,11 @@ bool StackSnapshot::restore(std::string* why) noexcept {
       bool jumps = false;
       if (!impl.compare(why, &live, &jumps)) return false;
       impl.unset.clear();
+      impl.unset_in.clear();
       for (std::size_t i = 0; i < impl.used; ++i) {
         FrameState& state = *impl.frames[i];
         if (state.user) impl.memory.put(state, live[i], &impl.unset);
+        impl.unset_in.resize(impl.unset.size(), state.info->optimized ? state.info->code : nullptr);
         if (jumps && state.user && site_start(state.info, frame_site(live[i])) != site_start(state.info, state.unit)) {
           set_frame_site(live[i], state.unit, state.return_offset);
         }
@@ -334,6 +337,8 @@ bool StackSnapshot::restore(std::string* why) noexcept {
 }
 
 const std::vector<std::string>& StackSnapshot::unset_names() const { return impl_->unset; }
+
+const std::vector<PyCodeObject*>& StackSnapshot::unset_in() const { return impl_->unset_in; }
 
 void set_frame_rules(const FrameRules& rules) noexcept {
   try {

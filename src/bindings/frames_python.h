@@ -58,6 +58,8 @@ class StackSnapshot {
   bool restore(std::string* why) noexcept;
   // Names that the last restore() left unset because their value had died.
   const std::vector<std::string>& unset_names() const;
+  // The function whose name each of them is, which lives for good; null for one of a module or a class body.
+  const std::vector<PyCodeObject*>& unset_in() const;
 
  private:
   struct Impl;

@@ -107,6 +107,7 @@ StackSnapshot& before_second_run() {
 }
 
 std::vector<std::string> unset;  // by the last restore
+std::vector<PyCodeObject*> unset_in;
 bool has_rules = false;
 
 // The key under which `outer` holds `inner`, through at most two containers (ModuleList, ModuleDict).
@@ -174,12 +175,14 @@ PyObject* set_places(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+// unset_names() -> [(name, code of the function whose it is, or None)] of those that the last restore left unset
 PyObject* unset_names(PyObject*, PyObject*) {
   PyObject* list = PyList_New(0);
-  for (const std::string& name : unset) {
-    PyObject* text = PyUnicode_FromString(name.c_str());
-    if (text != nullptr) PyList_Append(list, text);
-    Py_XDECREF(text);
+  for (std::size_t i = 0; list != nullptr && i < unset.size(); ++i) {
+    PyObject* code = unset_in[i] != nullptr ? reinterpret_cast<PyObject*>(unset_in[i]) : Py_None;
+    PyObject* both = Py_BuildValue("(sO)", unset[i].c_str(), code);
+    if (both == nullptr || PyList_Append(list, both) != 0) Py_CLEAR(list);
+    Py_XDECREF(both);
   }
   return list;
 }
@@ -237,6 +240,7 @@ std::string stack_restore(StackSnapshot* snapshot) {
   std::string why;
   const bool done = snapshot->restore(&why);
   unset = snapshot->unset_names();
+  unset_in = snapshot->unset_in();
   return done ? std::string() : why.empty() ? "the stack could not be put back" : why;
 }
 

@@ -157,8 +157,8 @@ def is_reader(it):
 def idle(frame, names):
     """Those of a frame's names that hold something to read from, and that nothing behind this step reads again."""
     held = [k for k, v in names.items() if is_reader(v)]
-    outer = frame.f_back
-    return set(held) - set(readers.will_read(frame, held)) if held else set()
+    owner = frame.f_code if discover.is_function(frame) else None
+    return set(held) - set(readers.will_read(frame, [(name, owner) for name in held])) if held else set()
 
 
 def _iterates(it):

@@ -57,18 +57,27 @@ def _mentions(code, name):
 
 
 def will_read(frame, names):
-    """Those of `names` that the user's frames, from `frame` outwards, may read before they bind them."""
+    """Those of `names` that the user's frames, from `frame` outwards, may read before they bind them. names: (name, code of the function whose
+    own it is, or None for one of a module or a class body)."""
     wanted, found = set(names), []
     while frame is not None and wanted:
         code = frame.f_code
         if not is_library(code.co_filename):
-            for name in sorted(wanted & {*code.co_varnames, *code.co_cellvars, *code.co_freevars, *code.co_names}):
+            mentioned = {*code.co_varnames, *code.co_cellvars, *code.co_freevars, *code.co_names}
+            for name, owner in sorted((w for w in wanted if w[0] in mentioned and _may_be(code, *w)), key=lambda w: w[0]):
                 inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
                 if not is_function(frame) and frame.f_locals is frame.f_globals:
                     inner += [f.__code__ for f in list(frame.f_globals.values()) if isinstance(f, types.FunctionType)
                               and f.__globals__ is frame.f_globals]
                 if is_read(code, frame.f_lasti, name) or any(_mentions(c, name) for c in inner):
                     found.append(name)
-                    wanted.discard(name)
+                    wanted.discard((name, owner))
         frame = frame.f_back
-    return found
+    return list(dict.fromkeys(found))
+
+
+def _may_be(code, name, owner):
+    """Is what a running function calls by that name perhaps that name of `owner`? A plain local is nobody else's."""
+    if owner is None:      # functions have their own of that name
+        return name not in code.co_varnames
+    return code is owner or name in (*owner.co_cellvars, *owner.co_freevars) and name in (*code.co_cellvars, *code.co_freevars)

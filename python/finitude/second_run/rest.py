@@ -1,7 +1,6 @@
-"""Under `skip` the first bad step of a kind is explained in any way, and later ones where they can be run again in place. Of those that are
-left, the first is explained when the program has ended by itself: it is started again up to that step, and nothing waits for it."""
+"""Under `skip` the first bad step of a kind is explained in any way, and later ones where they can be run again in place. The first for which
+that went wrong is explained when the program has ended by itself: it is started again up to that step, and nothing waits for it."""
 
-import sys
 import time
 
 from ..findings import findings
@@ -39,7 +38,6 @@ class Rest:
         try:
             if restart.run(session, alarm, expected, then=then) and alarm["births"]:
                 session.teller.tell(alarm)
-                sys.stderr.flush()
         finally:
             for inner in INNER:
                 alarm.pop(inner, None)

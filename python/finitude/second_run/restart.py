@@ -52,7 +52,8 @@ def run(session, alarm, expected, where="window", hand=None, then=None):
         findings.passed_over(alarm, why)
         return False
     if is_one_more:
-        session.told.rest.note(session, alarm, expected)
+        if where == "window":
+            session.told.rest.note(session, alarm, expected)
         findings.passed_over(alarm, "a second process is started for the first of its kind")
         return False
     more, resumed, remark = [], "", ""

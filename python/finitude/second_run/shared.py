@@ -25,13 +25,7 @@ def runs_again(session, alarm, kind, where, traced, vote):
         return True
     if session.config.on_alarm != "raise":
         findings.passed_over(alarm, NO_MORE)
-    if where == "window" and not vote and (optimizer := _of_ordinal(alarm["optimizer_ordinal"])) is not None:
-        session.told.rest.note(session, alarm, findings.fingerprint(optimizer))
     return False
-
-
-def _of_ordinal(ordinal):
-    return next((o for o in sinks_of.watched_optimizers() if _native.window(o)["ordinal"] == ordinal), None)
 
 
 def _is_same_value(one, other):
