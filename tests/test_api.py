@@ -94,6 +94,18 @@ def test_each_recorder_writes_its_own_report_once(watched):
     assert sum(line.startswith("finitude: ") and "Report:" in line for line in done.err.splitlines()) == 2, done.err
 
 
+def test_a_recorder_does_not_count_optimizers_that_were_gone_before(tmp_path):
+    done = script(tmp_path, """
+for lr in (0.1, 0.2, 0.3):
+    opt = None
+    opt = torch.optim.SGD(model.parameters(), lr)
+    with finitude.watch(model, opt, on_alarm="raise") as w:
+        train(2)
+    print(w.report()["watched"]["optimizers"])
+""")
+    assert done.code == 0 and done.out.split()[1:] == ["1", "1"], done.told()
+
+
 @pytest.mark.parametrize("made", ["before", "before, and not told of", "behind"])
 def test_the_first_step_is_explained_as_it_happens(tmp_path, made):
     """Nothing could run it again: the program cannot be started anew from here. The next ones are run again in place."""

@@ -113,6 +113,7 @@ struct Live {
   Counters counters;
   std::vector<std::unique_ptr<OptimizerEntry>> optimizers;
   std::uint32_t next_ordinal = 0;
+  std::uint32_t gone_before = 0;  // of these: optimizers that were no more when this recorder began
   // Who steps a parameter, and its index there; more than one entry where optimizers share it.
   std::unordered_multimap<const c10::TensorImpl*, std::pair<OptimizerEntry*, std::uint32_t>> owner;
   std::vector<LossNote> losses;      // of the open windows, bounded

@@ -166,7 +166,7 @@ py::dict counters() {
   d["python_calls"] = c.python_calls;
   d["post_hooks"] = c.post_hooks;
   d["vetoes"] = c.vetoes;
-  d["optimizers"] = live().next_ordinal;
+  d["optimizers"] = live().next_ordinal - live().gone_before;
   d["entries"] = live().optimizers.size();
   d["on"] = live().on;
   d["tracing"] = observe::Tracer::get().on();
@@ -259,7 +259,9 @@ PYBIND11_MODULE(_native, m) {
     Live& l = live();
     // A new recorder counts anew; how often an optimizer has stepped is the optimizer's own history.
     l.counters = Counters();
+    l.gone_before = l.next_ordinal;
     for (const auto& entry : l.optimizers) {
+      l.gone_before -= PyWeakref_GetObject(entry->ref) == entry->self;
       close_window(*entry);
       entry->first_done = false;
     }
