@@ -3,7 +3,6 @@
 import pytest
 
 import helpers
-from finitude.findings import samples
 
 LOADER = """
 import torch
@@ -125,16 +124,46 @@ loss = -torch.log(h.sum(1).sigmoid() * (1 if step < 3 else y)).mean()""")
     assert f"at sample{'s' if len(rows) > 1 else ''} {', '.join(map(str, rows))} of the batch" in text, text
 
 
-def test_rows_of_a_batch_that_has_more_of_them_than_samples_are_called_rows():
-    """Nodes of several graphs, frames of clips."""
-    for of, word in ((44, "row"), (4, "sample")):
-        experiments = [{"name": f"step up to the birth, sample 3 of {of} replaced by a copy of sample 0", "rows": [3], "rows_of": of}]
-        cause = {"text": "division by zero (1 zero at samples 1, 3 of the batch) in sampled", "experiments": experiments}
-        alarm = {"micro_batch": 0, "cause": cause, "births": [{"phase": "forward", "rows": [3], "outputs": [{"shape": [of]}], "rows_in": "batch"}]}
-        samples.name(alarm, {"samples": [[7, 5, 9, 8]]})
-        assert cause["text"] == f"division by zero (1 zero at {word}s 1, 3{'' if word == 'row' else ' of the batch'}) in sampled"
-        assert experiments[0]["name"] == f"step up to the birth, {word} 3 of {of} replaced by a copy of {word} 0"
-        assert alarm["births"][0].get("samples") == (None if word == "row" else [8])
+NODES = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+
+
+class Clips(torch.utils.data.Dataset):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, i):
+        frames = torch.rand(FRAMES, 4, generator=torch.Generator().manual_seed(i)) + 0.1
+        if i == 9:
+            frames[-1] = 0
+        return frames
+
+
+def together(clips):
+    return torch.cat(clips)
+
+
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for frames in torch.utils.data.DataLoader(Clips(), batch_size=4, collate_fn=together):
+    optimizer.zero_grad()
+    weights = 1 / frames.sum(1)
+    loss = (model(frames).squeeze(1) * weights).mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("frames, row, word", [(1, 1, "sample"), (3, 5, "row")])
+def test_rows_are_samples_where_the_loader_gave_as_many(tmp_path, frames, row, word):
+    """Frames of clips, nodes of graphs: with several for each sample of the loader they are rows."""
+    alarm = helpers.run(tmp_path, NODES.replace("FRAMES", str(frames)), "--on-alarm", "stop").the_alarm()
+    told = [e["name"] for e in alarm["cause"]["experiments"] if "replaced by a copy of" in e["name"]]
+    assert told and told[0].startswith(f"whole step, {word} {row} of {4 * frames} "), told
+    assert f" copy of {word} " in told[0] and f"at {word} {row}" in alarm["cause"]["text"], (told, alarm["cause"]["text"])
+    assert alarm["births"][0].get("samples") == ([9] if word == "sample" else None)
 
 
 def test_bits_that_are_read_as_floats(tmp_path):
