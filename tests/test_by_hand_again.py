@@ -2,6 +2,7 @@
 place, from where gradients were asked for before, and the first one is traced as it runs."""
 
 import json
+import sys
 import textwrap
 
 import pytest
@@ -146,6 +147,9 @@ def test_two_losses_of_one_iteration(tmp_path):
     run, report = watched(tmp_path, GAN)
     alarm, = report["alarms"]
     assert run.code == 0 and run.out.count("True") == 6 and alarm["step"] == 7, run.err
+    if sys.version_info < (3, 11):   # frames of 3.10 go on where they are
+        assert alarm["rerun_by"] == "none" and "called from" in alarm["rerun_text"]
+        return
     assert alarm["rerun_by"] == "rewind" and alarm["births"][0]["source"].startswith("loss_g ="), alarm["rerun_text"]
 
 
