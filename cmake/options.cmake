@@ -1,7 +1,7 @@
 # Warnings, sanitizers and the embedding of files, shared by every target.
 add_library(finitude_options INTERFACE)
 # -fno-plt: a call of Python's or torch's goes through the table of addresses at once. By way of the PLT it is one more jump and one more
-# line of code, for each of the hundred functions that a healthy step calls once.
+# line of code, for each of their functions that a healthy step calls.
 target_compile_options(finitude_options INTERFACE -Wall -Wextra -Wno-unused-parameter -fno-plt)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 takes "text" + std::string for an overlapping copy (GCC bug 105651).

@@ -124,7 +124,7 @@ loss = -torch.log(h.sum(1).sigmoid() * (1 if step < 3 else y)).mean()""")
     assert f"at sample{'s' if len(rows) > 1 else ''} {', '.join(map(str, rows))} of the batch" in text, text
 
 
-NODES = """
+CLIPS = """
 import torch
 from torch import nn
 torch.manual_seed(0)
@@ -159,7 +159,7 @@ for frames in torch.utils.data.DataLoader(Clips(), batch_size=4, collate_fn=toge
 @pytest.mark.parametrize("frames, row, word", [(1, 1, "sample"), (3, 5, "row")])
 def test_rows_are_samples_where_the_loader_gave_as_many(tmp_path, frames, row, word):
     """Frames of clips, nodes of graphs: with several for each sample of the loader they are rows."""
-    alarm = helpers.run(tmp_path, NODES.replace("FRAMES", str(frames)), "--on-alarm", "stop").the_alarm()
+    alarm = helpers.run(tmp_path, CLIPS.replace("FRAMES", str(frames)), "--on-alarm", "stop").the_alarm()
     told = [e["name"] for e in alarm["cause"]["experiments"] if "replaced by a copy of" in e["name"]]
     assert told and told[0].startswith(f"whole step, {word} {row} of {4 * frames} "), told
     assert f" copy of {word} " in told[0] and f"at {word} {row}" in alarm["cause"]["text"], (told, alarm["cause"]["text"])
