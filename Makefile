@@ -23,11 +23,11 @@ test: ## Set up, build, and pass every test: C++ core, sanitizers, Python, zoo
 	@tools/test.sh
 
 test-thorough: ## What make test leaves out for the time it takes: more values and programs of tests that it runs (5 minutes on 2 cores)
-	@tools/build.sh
+	@tools/build.sh test
 	@$(PY) -m pytest -q -n auto --dist worksteal -m thorough tests zoo
 
 zoo: ## Run every case of zoo/ and print the score table
-	@tools/build.sh
+	@tools/build.sh test
 	@$(PY) -m zoo.runner
 
 test-matrix: ## Fast tests on other Pythons and torch versions; writes docs/compatibility.md (not in CI)
@@ -44,28 +44,28 @@ bench-sense: ## Scan kernels beside a plain read and torch; writes docs/kernels.
 	@tools/bench_sense.sh
 
 bench-overhead: ## What watching costs beside its alternatives; writes docs/overhead.md (25 minutes; ARGS=--quick: 3)
-	@tools/build.sh
+	@tools/build.sh test
 	@$(PY) -m bench.overhead $(ARGS)
 
 bench-pieces: ## The budget of a step in nanoseconds per piece; writes docs/overhead-pieces.md
-	@tools/build.sh
+	@tools/build.sh test
 	@$(PY) -m bench.pieces $(ARGS)
 
 bench-lines: ## Instructions and cache lines of a watched step, counted by valgrind; writes docs/overhead-lines.md (10 minutes, any load)
-	@tools/setup.sh lines
-	@tools/build.sh
+	@tools/build.sh lines
 	@$(PY) -m bench.lines $(ARGS)
 
 bench-capsule: ## What a capsule costs a program that trains on; writes docs/capsule-cost.md (2 minutes, idle machine)
-	@tools/build.sh
+	@tools/build.sh test
 	@$(PY) tools/capsule_cost.py $(ARGS)
 
 bench-docs: ## Evidence in the docs: docs/selftest.md (200 injected values) and docs/causes.md (a case per cause); 15 minutes
-	@tools/build.sh
+	@tools/build.sh test
 	@$(PY) tools/causes_page.py
 	@$(PY) -m bench.selftest $(ARGS)
 
 bench-peers: ## Install the packages that only two of the alternatives need, into build/bench-peers
+	@tools/setup.sh demo
 	@$(PY) -m pip install --disable-pip-version-check --quiet --upgrade --no-deps --target build/bench-peers -r requirements/bench.txt
 
 test-frameworks: ## Tests with the real Lightning, transformers and Accelerate, in a venv below build/ (not in CI)

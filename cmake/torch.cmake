@@ -3,8 +3,12 @@
 # wheel unless the whole CUDA toolkit is installed.
 include(CheckLinkerFlag)
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
-execute_process(COMMAND ${Python_EXECUTABLE} -c "import importlib.util as u; s=u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
-  OUTPUT_VARIABLE TORCH_DIR OUTPUT_STRIP_TRAILING_WHITESPACE)
+set(FINITUDE_TORCH_DIR "" CACHE PATH "The folder of the torch to build against; empty: the one that Python finds")
+set(TORCH_DIR ${FINITUDE_TORCH_DIR})
+if(NOT TORCH_DIR)
+  execute_process(COMMAND ${Python_EXECUTABLE} -c "import importlib.util as u; s=u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
+    OUTPUT_VARIABLE TORCH_DIR OUTPUT_STRIP_TRAILING_WHITESPACE)
+endif()
 if(NOT TORCH_DIR)
   message(FATAL_ERROR "torch is not installed for ${Python_EXECUTABLE}; pip install torch first (the build uses the one that will run).")
 endif()

@@ -33,6 +33,7 @@ build_extension() {
   stamp extension "$key"
 }
 
+# build.sh [demo|test|bench|lines]: with the packages that the caller needs besides.
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
-  setup demo && step "extension" build_extension
+  setup "${1:-demo}" && step "extension" build_extension
 fi
