@@ -1,26 +1,19 @@
 #include "bindings/checked_torch.h"
 
-#include <ATen/ops/_local_scalar_dense_cpu_dispatch.h>
-#include <ATen/ops/detach_compositeexplicitautograd_dispatch.h>
-#include <ATen/ops/eq_cpu_dispatch.h>
-#include <ATen/ops/isinf_compositeexplicitautograd_dispatch.h>
-#include <ATen/ops/ne_cpu_dispatch.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/python_variable.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <memory>
 #include <mutex>
 #include <unordered_set>
 #include <utility>
 
 #include "base/immortal.h"
+#include "bindings/check_methods_torch.h"
 #include "bindings/live_torch.h"
-#include "observe/no_warnings_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 
@@ -47,12 +40,11 @@ struct Checks {
   std::atomic<std::uint32_t> looks = 0;
   std::atomic<std::size_t> waiting = 0;  // size of `checked`
   std::atomic<std::size_t> copied = 0;   // size of `copies`
-  std::mutex mutex;                      // guards the three below, which operators on any thread write
+  std::mutex mutex;                      // guards the three below
   std::vector<CheckedLoss> checked;
   std::vector<Detached> copies;
   std::vector<Range> given;              // graphs of the last bad roots
   std::vector<CheckedLoss> dropped;      // with the GIL held
-  std::vector<std::unique_ptr<torch::Library>> stand_ins;
 };
 
 base::Immortal<Checks> the_checks;
@@ -91,7 +83,7 @@ Range range_of(const at::Tensor& root, std::vector<const c10::TensorImpl*>* leav
   return range;
 }
 
-// Rare: false for what is no loss. On any thread, perhaps without the GIL.
+// Rare: false for what is no loss.
 bool describe(const at::Tensor& value, const observe::TensorView& v, CheckedLoss* found) {
   const Range range = range_of(value, &found->leaves);
   if (found->leaves.empty() || range.first > range.last) return false;
@@ -133,7 +125,7 @@ void note_checked(const at::Tensor& value) noexcept {
     for (const Detached& copy : c.copies) {
       if (copy.data == v.data && copy.of.sum == sum) return enter(copy.of);
     }
-  } catch (...) {  // the operator that is under way is the program's
+  } catch (...) {  // the call that is under way is the program's
   }
 }
 
@@ -158,41 +150,9 @@ inline bool is_looked_at(const at::Tensor& value) {
   return value.requires_grad() ? !value.is_leaf() : checks().copied.load(std::memory_order_relaxed) != 0;
 }
 
-bool is_bad(const at::Tensor& value) noexcept {
+bool is_bad(const at::Tensor& value, std::int64_t most_elements) noexcept {
   observe::TensorView v;
-  return observe::view_of(*value.unsafeGetTensorImpl(), &v) && observe::quick(v).bad;
-}
-
-// `x == x` and `x != x` are false and true for a NaN alone, and below isfinite and isnan.
-inline void compared(const at::Tensor& self, const at::Tensor& other) noexcept {
-  if (self.unsafeGetTensorImpl() != other.unsafeGetTensorImpl()) [[likely]] return;
-  if (self.numel() <= kMostElements && is_looked_at(self) && is_bad(self)) note_checked(self);
-}
-
-at::Tensor eq(const at::Tensor& self, const at::Tensor& other) {
-  compared(self, other);
-  return at::cpu::eq(self, other);
-}
-
-at::Tensor ne(const at::Tensor& self, const at::Tensor& other) {
-  compared(self, other);
-  return at::cpu::ne(self, other);
-}
-
-at::Tensor infinite(const at::Tensor& self) {
-  if (self.numel() <= kMostElements && is_looked_at(self) && is_bad(self)) note_checked(self);
-  return at::compositeexplicitautograd::isinf(self);
-}
-
-at::Scalar read_element(const at::Tensor& self) {
-  at::Scalar value = at::cpu::_local_scalar_dense(self);
-  if (value.isFloatingPoint() && !std::isfinite(value.toDouble()) && is_looked_at(self)) [[unlikely]] note_checked(self);
-  return value;
-}
-
-at::Tensor detach(const at::Tensor& self) {
-  if (self.numel() == 1 && self.requires_grad() && !self.is_leaf() && is_bad(self)) [[unlikely]] note_copied(self);
-  return at::compositeexplicitautograd::detach(self);
+  return observe::view_of(*value.unsafeGetTensorImpl(), &v) && v.numel <= most_elements && observe::quick(v).bad;
 }
 
 // Also one that the program has let go of since: a function that trained has returned.
@@ -277,17 +237,15 @@ void watch_checks(bool on) {
     c.waiting = c.copied = 0;
   }
   c.dropped.clear();
-  if (on == !c.stand_ins.empty()) return;
-  c.stand_ins.clear();
-  if (!on) return;
-  const observe::NoWarnings no_warnings;  // torch warns once of any kernel that is replaced
-  auto library = std::make_unique<torch::Library>(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
-  library->impl("eq.Tensor", TORCH_FN(eq));
-  library->impl("ne.Tensor", TORCH_FN(ne));
-  library->impl("isinf", TORCH_FN(infinite));
-  library->impl("_local_scalar_dense", TORCH_FN(read_element));
-  library->impl("detach", TORCH_FN(detach));
-  c.stand_ins.push_back(std::move(library));
+  watch_check_methods(on);
+}
+
+void value_checked(const at::Tensor& value) noexcept {
+  if (is_looked_at(value) && is_bad(value, kMostElements)) [[unlikely]] note_checked(value);
+}
+
+void value_copied(const at::Tensor& value) noexcept {
+  if (value.requires_grad() && !value.is_leaf() && is_bad(value, 1)) [[unlikely]] note_copied(value);
 }
 
 bool any_checked() noexcept {

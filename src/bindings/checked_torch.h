@@ -1,10 +1,10 @@
 // Losses that the script itself finds to be bad and then drops before backward is called: `if torch.isnan(loss): continue`.
 //
-// Every such check goes through one of a few operators on the CPU: a comparison of a tensor with itself (isfinite, isnan,
-// x != x), isinf, or the reading of one element (item, float, math.isnan). What looks at loss.detach() looks at the loss. Kernels of ours stand in for those of torch there: they
-// call them, and look twice only at a result that is not finite. What becomes of the value is seen at the next outermost
-// backward: where its whole graph was made after the value's, the script has dropped the step that the value belongs to.
-// A value that is only logged, or a term that is left out, stands beside a graph that is used.
+// Python code looks at a value through one of a few methods and functions of torch (check_methods_torch.h): isnan, isfinite,
+// a comparison, the reading of one element (item, float, math.isnan). What looks at loss.detach() looks at the loss. Only a value
+// that is not finite is noted. What becomes of it is seen at the next outermost backward: where its whole graph was made after
+// the value's, the script has dropped the step that the value belongs to. A value that is only logged, or a term that is not
+// added, lies next to a graph that is used.
 #pragma once
 
 #include <Python.h>
@@ -24,8 +24,12 @@ struct CheckedLoss {
   at::Tensor held;                            // only while a trace is taken: it becomes a sink once it is dropped
 };
 
-// Puts the stand-ins in or takes them out. Any thread may call the operators meanwhile.
+// From here on such checks are noted, or are not. GIL held.
 void watch_checks(bool on);
+
+// The program is about to look at this tensor, or to make a copy of it that has no graph. It has memory of its own. GIL held.
+void value_checked(const at::Tensor& value) noexcept;
+void value_copied(const at::Tensor& value) noexcept;
 
 // Before the notes of an outermost backward (or GradScaler.scale), given its roots, a tensor or a tuple: settles which values
 // were dropped. With the GIL held, and only where any_checked() says so.

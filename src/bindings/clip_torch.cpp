@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "bindings/guest_torch.h"
 #include "bindings/meter.h"
 #include "bindings/python_compat.h"
 #include "bindings/shared_torch.h"
@@ -82,45 +83,9 @@ bool was_poisoned(PyObject* parameters) {
   return false;
 }
 
-}  // namespace
-
-bool keeps_finite(PyObject* bound) {
-  if (PyLong_CheckExact(bound)) return true;
-  return PyFloat_Check(bound) && PyFloat_AS_DOUBLE(bound) >= 0;
-}
-
-PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  const Metered hook(Piece::kHook);
+// What is known of the gradients of `list` once they are clipped. finite: their norm was, so that no element was larger than it.
+void note_clipped(PyObject* list, bool finite, bool overflowed, double norm) {
   Live& l = live();
-  if (l.devices != 0 && l.on && nargs >= 3 && PyList_Check(args[0]) && THPVariable_Check(args[2]) &&
-      is_watched_device(*THPVariable_Unpack(args[2]).unsafeGetTensorImpl())) {
-    const bool proves = keeps_finite(args[1]);
-    before_device_write(args[0], proves && norm_type_of_caller() > 0 ? args[2] : nullptr);
-    PyObject* result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
-    if (result != nullptr && proves) after_device_write(args[0]);  // else they are looked at once more at the step
-    return result;
-  }
-  bool finite = false, overflowed = false;
-  double norm = 0;  // no element is larger
-  if (l.on && nargs >= 3 && THPVariable_Check(args[2])) {
-    observe::TensorView v;
-    if (observe::view_of(*THPVariable_Unpack(args[2]).unsafeGetTensorImpl(), &v)) {
-      const sense::Quick q = observe::quick(v);
-      // Norms of a type above 0 are NaN or Inf as soon as one element is. Type 0 counts, and the negative ones lose an Inf.
-      overflowed = q.bad;
-      finite = !q.bad && norm_type_of_caller() > 0;
-      norm = q.absmax;
-    }
-  }
-  PyObject* list = l.on && nargs >= 1 ? (PyList_Check(args[0]) ? args[0] : nullptr) : nullptr;
-  if (list != nullptr && !finite) scan_before_write(list);
-  PyObject* result;
-  {
-    const Metered program(Piece::kProgram);
-    result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
-  }
-  if (result == nullptr || list == nullptr) return result;
-  note_clipping(original_clip, args, nargs, kwnames, is_called_by_torch() ? norm_type_of_caller() : 0);
   if (finite && was_poisoned(list)) {
     finite = false;
     scan_before_write(list);  // the norm was finite, what it was multiplied by is not
@@ -147,6 +112,51 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
     }
   }
   if (any_owned && overflowed && !any_bad) note_overflow(list);
+}
+
+}  // namespace
+
+bool keeps_finite(PyObject* bound) {
+  if (PyLong_CheckExact(bound)) return true;
+  return PyFloat_Check(bound) && PyFloat_AS_DOUBLE(bound) >= 0;
+}
+
+PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  const Metered hook(Piece::kHook);
+  Live& l = live();
+  if (l.devices != 0 && l.on && nargs >= 3 && PyList_Check(args[0]) && THPVariable_Check(args[2]) &&
+      is_watched_device(*THPVariable_Unpack(args[2]).unsafeGetTensorImpl())) {
+    const bool proves = keeps_finite(args[1]);
+    as_guest([&] { before_device_write(args[0], proves && norm_type_of_caller() > 0 ? args[2] : nullptr); });
+    PyObject* result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
+    if (result != nullptr && proves) as_guest([&] { after_device_write(args[0]); });  // else they are looked at once more at the step
+    return result;
+  }
+  bool finite = false, overflowed = false;
+  double norm = 0;  // no element is larger
+  PyObject* list = l.on && nargs >= 1 ? (PyList_Check(args[0]) ? args[0] : nullptr) : nullptr;
+  as_guest([&] {
+    observe::TensorView v;
+    if (l.on && nargs >= 3 && THPVariable_Check(args[2]) &&
+        observe::view_of(*THPVariable_Unpack(args[2]).unsafeGetTensorImpl(), &v)) {
+      const sense::Quick q = observe::quick(v);
+      // Norms of a type above 0 are NaN or Inf as soon as one element is. Type 0 counts, and the negative ones lose an Inf.
+      overflowed = q.bad;
+      finite = !q.bad && norm_type_of_caller() > 0;
+      norm = q.absmax;
+    }
+    if (list != nullptr && !finite) scan_before_write(list);
+  });
+  PyObject* result;
+  {
+    const Metered program(Piece::kProgram);
+    result = PyObject_Vectorcall(original_clip, args, static_cast<size_t>(nargs), kwnames);
+  }
+  if (result == nullptr || list == nullptr) return result;
+  as_guest([&] {
+    note_clipping(original_clip, args, nargs, kwnames, is_called_by_torch() ? norm_type_of_caller() : 0);
+    note_clipped(list, finite, overflowed, norm);
+  });
   return result;
 }
 

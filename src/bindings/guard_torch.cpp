@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "bindings/after_step_torch.h"
+#include "bindings/guest_torch.h"
 #include "bindings/meter.h"
 #include "bindings/window_torch.h"
 #include "bindings/written_torch.h"
@@ -40,7 +41,7 @@ PyObject* restore_after_veto(PyObject*, PyObject* const* args, Py_ssize_t nargs)
   Py_RETURN_NONE;
 }
 
-PyMethodDef restore_def = {"finitude_give_back", reinterpret_cast<PyCFunction>(restore_after_veto),
+PyMethodDef restore_def = {"finitude_give_back", reinterpret_cast<PyCFunction>(guest_hook<restore_after_veto>),
                            METH_FASTCALL, nullptr};
 
 // What a step left by the exception of its closure returns: the loss that the exception holds. None if it
@@ -95,14 +96,16 @@ PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nar
     release_undo(*entry);
     return leaving ? loss_of_raised() : nullptr;
   }
-  if (closure && !leaving) end_closure(*entry);
-  if (wrote_non_finite(*entry)) {
-    PyObject* r = call_cold("on_written", args[0]);
-    if (r == nullptr) Py_CLEAR(result);
-    Py_XDECREF(r);
-  }
-  finish_commit(*entry);
-  release_undo(*entry);
+  as_guest([&] {
+    if (closure && !leaving) end_closure(*entry);
+    if (wrote_non_finite(*entry)) {
+      PyObject* r = call_cold("on_written", args[0]);
+      if (r == nullptr) Py_CLEAR(result);
+      Py_XDECREF(r);
+    }
+    finish_commit(*entry);
+    release_undo(*entry);
+  });
   return result;
 }
 

@@ -13,9 +13,11 @@
 #include <vector>
 
 #include "bindings/live_torch.h"
+#include "observe/concrete_torch.h"
 #include "observe/made_nodes_torch.h"
 #include "observe/op_info_torch.h"
 #include "observe/tensor_view_torch.h"
+#include "observe/traced_torch.h"
 #include "observe/tracer_torch.h"
 
 namespace py = pybind11;
@@ -60,11 +62,11 @@ void for_each_tensor(const c10::IValue& value, const Use& use) {
 }
 
 const void* memory_of(const c10::TensorImpl& impl) {
-  return impl.has_storage() ? impl.storage().unsafeGetStorageImpl() : nullptr;
+  return observe::is_concrete(impl) && impl.has_storage() ? impl.storage().unsafeGetStorageImpl() : nullptr;
 }
 
 bool can_hold(const c10::TensorImpl& impl) {
-  return impl.has_storage() && impl.numel() > 0 &&
+  return observe::is_concrete(impl) && impl.has_storage() && impl.numel() > 0 &&
          (at::isFloatingType(c10::typeMetaToScalarType(impl.dtype())) ||
           at::isComplexType(c10::typeMetaToScalarType(impl.dtype())));
 }
@@ -258,6 +260,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   if (inside || fn.isAsync() || !on) return nullptr;
   InsideGuard guard;
   try {
+    if (observe::is_traced()) return nullptr;
     return begin_op(fn);
   } catch (...) {
     return nullptr;

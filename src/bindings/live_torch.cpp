@@ -166,10 +166,12 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
     as_guest(before_backward);
     ++l.counters.backward_calls;
     ++l.backward_serial;
-    note_roots(args[0], nargs > 1 ? args[1] : nullptr);
-    if (observe::Tracer::get().on()) observe::Tracer::get().set_backward_stack();
+    as_guest([&] {
+      note_roots(args[0], nargs > 1 ? args[1] : nullptr);
+      if (observe::Tracer::get().on()) observe::Tracer::get().set_backward_stack();
+    });
   } else {
-    note_inner_roots(args[0]);
+    as_guest([&] { note_inner_roots(args[0]); });
   }
   ++engine_depth;
   PyObject* result;
@@ -318,13 +320,19 @@ PyObject* clip_value(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObjec
   // A generator can be walked only once; one tensor is as good as a list of it.
   PyObject* list = THPVariable_Check(args[0]) ? Py_BuildValue("[O]", args[0]) : PySequence_List(args[0]);
   if (list == nullptr) return nullptr;
-  scan_before_write(list);
-  if (l.devices != 0) before_device_write(list, nullptr);
+  as_guest([&] {
+    scan_before_write(list);
+    if (l.devices != 0) before_device_write(list, nullptr);
+  });
   std::vector<PyObject*> call(args, args + nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0));
   call[0] = list;
   PyObject* result = PyObject_Vectorcall(l.original_clip_value, call.data(), static_cast<size_t>(nargs), kwnames);
-  if (result != nullptr) note_clipping(l.original_clip_value, call.data(), nargs, kwnames);
-  if (l.devices != 0 && result != nullptr && nargs >= 2 && keeps_finite(args[1])) after_device_write(list);
+  if (result != nullptr) {
+    as_guest([&] {
+      note_clipping(l.original_clip_value, call.data(), nargs, kwnames);
+      if (l.devices != 0 && nargs >= 2 && keeps_finite(args[1])) after_device_write(list);
+    });
+  }
   Py_DECREF(list);
   return result;
 }

@@ -25,14 +25,16 @@ bool truthy_attribute(PyObject* object, const char* name) {
 PyObject* scaler_scale(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   Live& l = live();
   if (l.on && nargs == 2 && truthy_attribute(args[0], "_enabled")) {
-    if (THPVariable_Check(args[1])) {
-      note_scaled(args[1]);
-    } else if (PyList_Check(args[1]) || PyTuple_Check(args[1])) {
-      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(args[1]); ++i) {
-        PyObject* item = PySequence_Fast_GET_ITEM(args[1], i);
-        if (THPVariable_Check(item)) note_scaled(item);
+    as_guest([&] {
+      if (THPVariable_Check(args[1])) {
+        note_scaled(args[1]);
+      } else if (PyList_Check(args[1]) || PyTuple_Check(args[1])) {
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(args[1]); ++i) {
+          PyObject* item = PySequence_Fast_GET_ITEM(args[1], i);
+          if (THPVariable_Check(item)) note_scaled(item);
+        }
       }
-    }
+    });
   }
   return PyObject_Vectorcall(l.original_scale, args, static_cast<size_t>(nargs), kwnames);
 }
@@ -56,7 +58,8 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
     ~Scaled() { live().loss_scale = 0; }
   } const scaled(loss_scale_of(args[0]));
   bool bad = false;
-  if (entry->device) resolve_losses(*entry, !entry->device->takes_flag);  // without a flag the scaler waits for the device itself
+  // Without a flag the scaler waits for the device itself.
+  if (entry->device) as_guest([&] { resolve_losses(*entry, !entry->device->takes_flag); });
   // One that another optimizer's step answered for too: it was left out, and so is this one.
   for (const LossNote& note : l.losses) bad |= note.bad && note.serial > entry->window_start;
   if (bad) {
@@ -72,9 +75,11 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   ++l.counters.scaler_skips;
   record_step(*entry, {}, entry->lr, record::kStepScalerSkip);
   PyObject* r = call_cold("on_scaler_step", args[1], args[0], Py_True);
-  close_window(*entry);
-  snapshot_window(*entry);
-  tape_window_begins();
+  as_guest([&] {
+    close_window(*entry);
+    snapshot_window(*entry);
+    tape_window_begins();
+  });
   if (r == nullptr) Py_CLEAR(result);
   Py_XDECREF(r);
   return result;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "observe/op_tensors_torch.h"
+#include "observe/traced_torch.h"
 
 namespace finitude::observe {
 namespace {
@@ -85,7 +86,7 @@ void look_at_graph(const at::RecordFunction& fn) {
 std::unique_ptr<at::ObserverContext> on_op_begins(const at::RecordFunction& fn) {
   ++ops_open;
   try {
-    look_at_graph(fn);
+    if (!is_traced()) look_at_graph(fn);
     return std::make_unique<OpContext>();
   } catch (...) {  // the operator that is under way is the program's
   }

@@ -13,6 +13,7 @@
 #include "observe/op_info_torch.h"
 #include "observe/op_tensors_torch.h"
 #include "observe/tensor_view_torch.h"
+#include "observe/traced_torch.h"
 
 namespace finitude::observe {
 namespace {
@@ -69,6 +70,10 @@ std::unique_ptr<at::ObserverContext> on_reading_op(const at::RecordFunction& fn)
   if (puts_back) return nullptr;
   puts_back = true;
   try {
+    if (is_traced()) {
+      puts_back = false;
+      return nullptr;
+    }
     const OpInfo& info = op_info(fn);
     const auto inputs = fn.inputs();
     for (std::size_t i = 0; i < inputs.size(); ++i) {

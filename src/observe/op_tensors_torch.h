@@ -8,6 +8,7 @@
 
 #include <cstddef>
 
+#include "observe/concrete_torch.h"
 #include "observe/tensor_view_torch.h"
 
 namespace finitude::observe {
@@ -38,10 +39,7 @@ inline at::Tensor with_memory(const at::Tensor& t) {
   if (!t.defined()) return t;
   const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
   const c10::DispatchKeySet keys = impl.key_set();
-  // A wrapper has the keys of what it wraps.
-  const bool wrapped = impl.is_python_dispatch() || keys.has(DispatchKey::Functionalize) || keys.has(DispatchKey::FuncTorchBatched) ||
-                       keys.has(DispatchKey::FuncTorchGradWrapper);
-  if (wrapped || keys.has_backend(c10::BackendComponent::MetaBit)) return t;
+  if (!is_concrete(impl)) return t;  // a wrapper has the keys of what it wraps
   if (keys.has(DispatchKey::SparseCPU) || keys.has(DispatchKey::SparseCUDA)) return static_cast<const at::SparseTensorImpl&>(impl).values();
   if (keys.has(DispatchKey::SparseCsrCPU) || keys.has(DispatchKey::SparseCsrCUDA))
     return static_cast<const at::SparseCsrTensorImpl&>(impl).values();

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 
+#include "observe/concrete_torch.h"
 #include "observe/generator_state_torch.h"
 #include "observe/settings_torch.h"
 #include "observe/tape_op_torch.h"
+#include "observe/traced_torch.h"
 
 namespace finitude::observe {
 namespace {
@@ -41,7 +43,7 @@ bool autocast_ahead(c10::DeviceType type) {
 }
 bool has_other_layout(c10::ArrayRef<c10::IValue> values) {
   const auto other = [](const at::Tensor& t) {
-    return t.defined() && t.layout() != c10::kStrided && t.layout() != c10::kSparse && !t.key_set().has(c10::DispatchKey::Python);
+    return t.defined() && is_concrete(*t.unsafeGetTensorImpl()) && t.layout() != c10::kStrided && t.layout() != c10::kSparse;
   };
   return std::any_of(values.begin(), values.end(), [&](const c10::IValue& value) {
     if (value.isTensor()) return other(value.toTensor());
@@ -170,6 +172,7 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::on_start(const at::RecordFunc
   if (inside || fn.isAsync() || get().paused_) return nullptr;
   const InsideGuard guard;
   try {
+    if (is_traced()) return nullptr;
     TapeRecorder& recorder = get();
     if (recorder.lets_go_) recorder.let_go_of_inputs();
     if (recorder.full_ && recorder.every_step_) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "observe/concrete_torch.h"
 #include "observe/device_memory_torch.h"
 #include "observe/tensor_view_torch.h"
 
@@ -18,13 +19,8 @@ using capture::WireWriter;
 constexpr std::size_t kMaxConstant = 16;
 
 bool plain(const c10::TensorImpl& impl) {
-  static const c10::DispatchKeySet kOthers =
-      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
-                           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::BatchedNestedTensor,
-                           c10::DispatchKey::ZeroTensor, c10::DispatchKey::Functionalize});
   const c10::DispatchKeySet keys = impl.key_set();
-  return is_recorded_device(impl.device()) && !keys.has_any(kOthers) && !keys.has_backend(c10::BackendComponent::MetaBit) &&
-         !impl.is_python_dispatch() && !keys.has(c10::DispatchKey::Quantized) &&
+  return is_concrete(impl) && is_recorded_device(impl.device()) && !keys.has(c10::DispatchKey::Quantized) &&
          !keys.has(c10::DispatchKey::NestedTensor) && impl.dtype().isScalarType();
 }
 
@@ -164,7 +160,7 @@ bool write_value(const c10::IValue& value, std::size_t arg, const TapeNames& nam
 c10::StorageImpl* tape_storage(const c10::TensorImpl& tensor) {
   TensorView view;
   if (view_of(tensor, &view)) return view.storage;  // what torch.func wraps, too
-  if (tensor.is_cpu() || !plain(tensor) || tensor.layout() != c10::kStrided || !tensor.has_storage()) return nullptr;
+  if (!plain(tensor) || tensor.is_cpu() || tensor.layout() != c10::kStrided || !tensor.has_storage()) return nullptr;
   return tensor.unsafe_storage().unsafeGetStorageImpl();
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/checksum.h"
+#include "observe/concrete_torch.h"
 #include "observe/threads_torch.h"
 
 namespace finitude::observe {
@@ -32,10 +33,6 @@ sense::DType dtype_of(caffe2::TypeMeta meta) noexcept {
 
 namespace {
 
-// Nearly all that is ever looked at: a dense tensor of the CPU, wrapped in nothing.
-constexpr c10::DispatchKeySet kOrdinary(
-    {c10::DispatchKey::CPU, c10::DispatchKey::ADInplaceOrView, c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutocastCPU});
-
 // What torch.func's grad and vmap put around a tensor, taken off: the values are those of the innermost one.
 const c10::TensorImpl& unwrapped(const c10::TensorImpl& impl, bool* batched) noexcept {
   const c10::TensorImpl* at = &impl;
@@ -53,33 +50,28 @@ const c10::TensorImpl& unwrapped(const c10::TensorImpl& impl, bool* batched) noe
   return *at;
 }
 
-// Is it a strided tensor with memory of its own? has_any over wrapper keys: a Python tensor has no values of its own.
+// Is it a strided tensor with memory of its own?
 bool is_plain(const c10::TensorImpl& impl) noexcept {
-  static const c10::DispatchKeySet kWrappers = c10::DispatchKeySet(
-      {c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
-       c10::DispatchKey::BatchedNestedTensor});
-  if (impl.layout() != c10::kStrided) return false;
+  if (!is_concrete(impl) || impl.layout() != c10::kStrided) return false;
   const c10::DispatchKeySet keys = impl.key_set();
-  if (keys.has_any(kWrappers) || keys.has_backend(c10::BackendComponent::MetaBit)) return false;
-  if (keys.has(c10::DispatchKey::QuantizedCPU) || keys.has(c10::DispatchKey::NestedTensorCPU)) return false;
-  return !impl.is_python_dispatch();
+  return !keys.has(c10::DispatchKey::QuantizedCPU) && !keys.has(c10::DispatchKey::NestedTensorCPU);
 }
 
 // The same of a device whose memory the host may not read.
 bool is_plain_elsewhere(const c10::TensorImpl& impl) noexcept {
-  if (!impl.is_cuda() && !impl.is_privateuseone()) return false;
   const c10::DispatchKeySet keys = impl.key_set();
-  return is_plain(impl) && !keys.has(c10::DispatchKey::QuantizedCUDA) && !keys.has(c10::DispatchKey::QuantizedPrivateUse1) &&
+  return is_plain(impl) && (impl.is_cuda() || impl.is_privateuseone()) && !keys.has(c10::DispatchKey::QuantizedCUDA) && !keys.has(c10::DispatchKey::QuantizedPrivateUse1) &&
          !keys.has(c10::DispatchKey::NestedTensorCUDA) && !keys.has(c10::DispatchKey::NestedTensorPrivateUse1);
 }
 
-bool view_anywhere(const c10::TensorImpl& outer, TensorView* view, bool elsewhere) noexcept {
+// A tensor may refuse to say its size or its memory: nothing of that may reach the operator that is under way.
+bool view_anywhere(const c10::TensorImpl& outer, TensorView* view, bool elsewhere) noexcept try {
   view->batched = view->on_device = false;
-  const bool ordinary = outer.key_set() == kOrdinary;
+  const bool ordinary = is_ordinary(outer);
   const c10::TensorImpl& impl = ordinary ? outer : unwrapped(outer, &view->batched);
   if (!ordinary) {
     view->on_device = elsewhere && is_plain_elsewhere(impl);
-    if (!view->on_device && !(impl.is_cpu() && is_plain(impl))) return false;
+    if (!view->on_device && !(is_plain(impl) && impl.is_cpu())) return false;
     if (!impl.has_storage()) return false;
   }
   c10::StorageImpl* storage = impl.unsafe_storage().unsafeGetStorageImpl();
@@ -102,6 +94,8 @@ bool view_anywhere(const c10::TensorImpl& outer, TensorView* view, bool elsewher
   view->ordinary = ordinary;
   view->contiguous = impl.is_contiguous();
   return true;
+} catch (...) {
+  return false;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "observe/call_copy_torch.h"
+#include "observe/concrete_torch.h"
 #include "observe/device_memory_torch.h"
 #include "observe/effort.h"
 #include "observe/made_nodes_torch.h"
@@ -13,6 +14,7 @@
 #include "observe/op_info_torch.h"
 #include "observe/op_tensors_torch.h"
 #include "observe/surely_finite.h"
+#include "observe/traced_torch.h"
 #include "record/exchange.h"
 
 namespace finitude::observe {
@@ -163,6 +165,7 @@ std::unique_ptr<at::ObserverContext> Tracer::on_start(const at::RecordFunction& 
   if (inside || fn.isAsync() || get().paused_) return nullptr;
   InsideGuard guard;
   try {
+    if (is_traced()) return nullptr;
     return get().start_op(fn);
   } catch (...) {
     return nullptr;  // a guest never throws into its host; the op is missing from the trace
@@ -251,7 +254,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     if (!given.defined() || info.from_host) return;
     const at::Tensor t = with_memory(given);
     const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
-    if (!impl.is_cpu() && is_recorded_device(impl.device())) context->device = impl.device();
+    if (is_concrete(impl) && !impl.is_cpu() && is_recorded_device(impl.device())) context->device = impl.device();
     // What is only overwritten was not read: its old content explains nothing.
     const bool read = !sketch && !moves && (arg >= 64 || ((info.overwrites >> arg) & 1) == 0);
     bool recalled = false;
@@ -367,7 +370,7 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
     if (!given.defined()) return;
     const at::Tensor t = with_memory(given);
     const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
-    if (impl.is_cpu() && context->device) wait_for_device(*std::exchange(context->device, std::nullopt));  // non_blocking
+    if (context->device && is_concrete(impl) && impl.is_cpu()) wait_for_device(*std::exchange(context->device, std::nullopt));  // non_blocking
     record::SeenTensor seen = eye.see(impl, sketch ? info.from_host ? Look::kFresh : Look::kNo : moves || info.composite ? Look::kKnown : Look::kFresh);
     if (index < info.returns.size()) seen.use.arg = info.returns[index];
     if (seen.memory != nullptr) {

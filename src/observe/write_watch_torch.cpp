@@ -9,6 +9,7 @@
 
 #include "observe/op_info_torch.h"
 #include "observe/tensor_view_torch.h"
+#include "observe/traced_torch.h"
 
 namespace finitude::observe {
 namespace {
@@ -29,7 +30,7 @@ at::CallbackHandle handle = 0;  // with the GIL held
 bool stretch_of(const at::Tensor& tensor, Stretch* stretch) noexcept {
   TensorView v;
   if (!tensor.defined() || !view_of(*tensor.unsafeGetTensorImpl(), &v)) return false;
-  const char* base = static_cast<const char*>(v.storage->data());
+  const char* base = static_cast<const char*>(v.storage->data_ptr().get());
   *stretch = {base + v.begin, base + v.end};
   return true;
 }
@@ -50,6 +51,7 @@ void look(const c10::IValue& value) noexcept {
 
 std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& fn) {
   try {
+    if (is_traced()) return nullptr;
     const OpInfo& info = op_info(fn);
     const auto inputs = fn.inputs();
     for (std::size_t i = 0; info.writes != 0 && i < inputs.size() && i < 64; ++i) {
