@@ -1,12 +1,12 @@
 """The Python API: watch, step, save, allow."""
 
 import atexit
-import sys
 
 import torch  # noqa: F401  the engine's libraries must be loaded first
 
 from . import _native
 from .base import config
+from .base.say import say
 from .capsules import capsule
 from .first_run import _cold, allowed, install
 from .first_run.session import Session
@@ -103,7 +103,7 @@ def _name_unused(session, options):
         return
     wanted = config.load(options)
     if unused := [f"{key}={value!r}" for key, value in options.items() if getattr(session.config, key) != getattr(wanted, key)]:
-        sys.stderr.write(f"finitude: already watching, and not with {', '.join(unused)}: close that watch first (%unload_ext finitude)\n")
+        say(f"finitude: already watching, and not with {', '.join(unused)}: close that watch first (%unload_ext finitude)\n")
 
 
 def step(closure):

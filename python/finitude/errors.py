@@ -34,3 +34,7 @@ def raised_from_ours(error):
 
 class Reached(BaseException):
     """Inside a second run only: the step that it leads to has come. Never leaves finitude."""
+
+
+class GivesWay(BaseException):
+    """A handler of a signal of the program's raised while we explained a step (program/signals.py). Never leaves finitude."""

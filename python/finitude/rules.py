@@ -18,6 +18,8 @@ import os
 import re
 import sys
 
+from .base.say import say
+
 # The scale of scores (src/explain/evidence.h). An experiment that contradicts costs 150.
 ORIGIN, ONE_MEANING, SETTING, POINT, RANGE, INFINITIES, SINK_ONLY = 1000, 900, 800, 700, 600, 500, 300
 
@@ -141,7 +143,7 @@ def _problem(cause):
 def _complain(name, what):
     if name not in _silenced:
         _silenced.add(name)
-        sys.stderr.write(f"finitude: the rule {name!r} {what}; it is left out\n")
+        say(f"finitude: the rule {name!r} {what}; it is left out\n")
 
 
 def _asked(name, function):

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+#include <string>
 #include <utility>
 
 #include "bindings/after_step_torch.h"
@@ -31,12 +31,48 @@
 
 namespace finitude::bindings {
 
+namespace {
+
+// Why the live half is off, and how many steps had been judged by then.
+struct Off {
+  bool is_failure = false;
+  std::string why;
+  std::uint64_t steps = 0;
+};
+base::Immortal<Off> the_off;
+
+// On the program's standard error, where it has one: descriptor 2 may be another file by now.
+void say(const std::string& text) {
+  PyObject* stream = PySys_GetObject("stderr");
+  if (stream == nullptr || stream == Py_None) return;
+  Py_INCREF(stream);
+  Py_XDECREF(PyObject_CallMethod(stream, "write", "s", text.c_str()));
+  PyErr_Clear();
+  Py_XDECREF(PyObject_CallMethod(stream, "flush", nullptr));
+  PyErr_Clear();
+  Py_DECREF(stream);
+}
+
+// switched_off() -> (why, steps judged before) after an internal failure of the gate, else None.
+PyObject* switched_off(PyObject*, PyObject*) {
+  if (!(*the_off).is_failure) Py_RETURN_NONE;
+  return Py_BuildValue("(sK)", (*the_off).why.c_str(), static_cast<unsigned long long>((*the_off).steps));
+}
+
+}  // namespace
+
 void switch_off(const char* why) noexcept {
   if (!std::exchange(live().on, false)) return;
   PyErr_Clear();
   leave_devices(false);
   set_tape_level(0);
-  std::fprintf(stderr, "finitude: switched off after an internal failure (%s). Training goes on unwatched.\n", why);
+  try {
+    (*the_off).why = why;
+    (*the_off).is_failure = true;
+    (*the_off).steps = live().counters.steps;
+    say("finitude: switched off after an internal failure (" + (*the_off).why + "). Training goes on unwatched.\n");
+  } catch (const std::exception&) {
+  }
 }
 
 namespace {
@@ -345,6 +381,7 @@ PyObject* set_clip_value(PyObject*, PyObject* original) {
 PyMethodDef methods[] = {
     {"scaler_methods", scaler_methods, METH_VARARGS, nullptr},
     {"set_clip_value", set_clip_value, METH_O, nullptr},
+    {"switched_off", switched_off, METH_NOARGS, nullptr},
     {"clip_grad_value", reinterpret_cast<PyCFunction>(clip_value), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {"engine_run_backward", reinterpret_cast<PyCFunction>(engine_run_backward), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {"check_after_step", reinterpret_cast<PyCFunction>(guest_hook<check_after_step>), METH_FASTCALL, nullptr},

@@ -60,6 +60,11 @@ bool is_bad(const at::Tensor& tensor, std::int64_t first, std::int64_t last) {
   return first < last && sense::quick_scan(v.data + first * item, static_cast<std::size_t>(last - first), v.dtype).bad;
 }
 
+// torch.optim skips a parameter that has no gradient: what a frozen one holds, a mask of -Inf perhaps, is no result of a step.
+bool is_no_result(const OptimizerEntry& entry, PyObject* parameter) {
+  return entry.in_torch && !THPVariable_Unpack(parameter).requires_grad() && gradient_of(parameter) == nullptr;
+}
+
 }  // namespace
 
 bool wrote_non_finite(OptimizerEntry& entry) {
@@ -67,7 +72,7 @@ bool wrote_non_finite(OptimizerEntry& entry) {
   bool bad = false;
   PyObject* state = state_of(entry.self);
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
-    if (bad || !THPVariable_Check(p)) return;
+    if (bad || !THPVariable_Check(p) || is_no_result(entry, p)) return;
     bad = is_bad(THPVariable_Unpack(p));
     for_each_state_tensor(state, p, [&](const at::Tensor& t) { bad = bad || is_bad(t); });
   });
@@ -89,7 +94,7 @@ void SliceScan::visit(PyObject* parameter) {
   const auto numel = static_cast<std::uint64_t>(impl->numel());
   const std::uint64_t start = seen_;
   seen_ += numel;
-  if (start >= end_ || start + numel <= begin_) return;
+  if (start >= end_ || start + numel <= begin_ || is_no_result(entry_, parameter)) return;
   const auto first = static_cast<std::int64_t>(std::max(begin_, start) - start);
   const auto last = static_cast<std::int64_t>(std::min(end_, start + numel) - start);
   bad_ = bad_ || is_bad(p, first, last);

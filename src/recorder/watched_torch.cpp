@@ -137,6 +137,7 @@ std::int64_t Watched::look_at_written() {
     if (index >= seen_.size()) seen_.resize(index + 1);
     if (p.defined()) seen_[index].version = observe::version_of(*p.unsafeGetTensorImpl());
     if (bad >= 0 || (!all && index % kRotation != slice)) return;
+    if (!p.requires_grad() && gradient_of(p) == nullptr) return;  // frozen: no step writes it, whatever it holds
     if (is_finite(p)) seen_[index].finite_after = steps;
     else bad = static_cast<std::int64_t>(index);
   });

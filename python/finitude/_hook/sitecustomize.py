@@ -61,7 +61,10 @@ def _torch_is_here():
 
         child.wait_for_training()
     except Exception as e:
-        sys.stderr.write("finitude: process %d is not watched (%s: %s)\n" % (os.getpid(), type(e).__name__, e))
+        try:
+            sys.stderr.write("finitude: process %d is not watched (%s: %s)\n" % (os.getpid(), type(e).__name__, e))
+        except Exception:  # the process has no standard error, or has closed it
+            pass
 
 
 sys.path[:] = [p for p in sys.path if os.path.abspath(p or os.curdir) != _HERE]

@@ -3,7 +3,8 @@
 import contextlib
 import json
 import os
-import sys
+
+from . import say
 
 
 def write_whole(path, content):
@@ -29,7 +30,7 @@ def write(path, content):
         write_whole(path, content)
         return True
     except OSError as e:
-        sys.stderr.write(f"finitude: warning: cannot write {path}: {e.strerror}\n")
+        say.say(f"finitude: warning: cannot write {path}: {e.strerror}\n")
         return False
 
 
@@ -53,7 +54,7 @@ def write_html(path, text):
     try:
         return write(path, engine().render_html(text))
     except (AttributeError, ValueError) as e:
-        sys.stderr.write(f"finitude: warning: {path} could not be made: {e}\n")
+        say.say(f"finitude: warning: {path} could not be made: {e}\n")
         return False
 
 
@@ -65,6 +66,4 @@ def tell(document):
         return
     told = {**document, "alarms": alarms[:1], "advisories": []}
     told.pop("trace", None)
-    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    encoding = (getattr(sys.stderr, "encoding", None) or "ascii").lower().replace("-", "")
-    sys.stderr.write(native.render_terminal(json.dumps(told), colour, 80, encoding.startswith("utf")))
+    say.say(native.render_terminal(json.dumps(told), say.has_colour(), 80, say.has_unicode()))

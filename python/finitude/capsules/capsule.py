@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import re
-import sys
 import time
 
 import torch
@@ -15,6 +14,7 @@ import torch
 from .. import _native
 from ..base import plain_json, sources
 from ..base.plain_json import is_plain, safe
+from ..base.say import say
 from ..findings.capsule_alarm import forget_removed, without_sources
 from ..program import begun, discover, flags, ranks
 
@@ -128,7 +128,7 @@ def write(session, alarm, folder=None, beside=False):
     if beside and session.config.on_alarm in GOES_ON:
         try:
             why = _native.capsule_write_beside(*what, PLAYER if os.access(PLAYER, os.X_OK) else "", runs, session.config.capsules)
-        except BaseException as e:  # Ctrl-C, while those before this one fill the memory that there is for them: the alarm is told all the same
+        except (KeyboardInterrupt, SystemExit) as e:  # while those before this one fill the memory that there is for them: the alarm is told all the same
             _tell(session, alarm, f"{type(e).__name__} while it waited for those before")
             alarm["action"] = "stopped"
             alarm.pop("optimizer_ordinal", None)
@@ -189,7 +189,7 @@ def settle(session):
         _for_another_program.discard(done["folder"])
         if why:  # it was said that it was being written
             alarm["capsule"] = None
-            _say(f"finitude: step {alarm['step']} leaves no capsule: {why}\n")
+            say(f"finitude: step {alarm['step']} leaves no capsule: {why}\n")
 
 
 def finish(session, hurried=False):
@@ -210,7 +210,7 @@ def _await(session, hurried):
             if waited > 2 and not told:  # a small one takes less, with its replay
                 told = True
                 steps = ", ".join(str(alarm["step"]) for alarm in session.capsules.values())
-                _say(f"finitude: finishing the capsule of step {steps}" +
+                say(f"finitude: finishing the capsule of step {steps}" +
                      (f", for at most {HURRIED_SECONDS} s\n" if hurried else " (Ctrl-C leaves it out)\n"))
     except KeyboardInterrupt:
         pass
@@ -223,12 +223,6 @@ def _await(session, hurried):
         alarm["capsule"] = None
         _tell(session, alarm, "it was not written when the program ended")
     session.capsules.clear()
-
-
-def _say(text):
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(text)
-        sys.stderr.flush()
 
 
 def arrived(session, alarm, folder):

@@ -8,6 +8,8 @@ import sys
 import tempfile
 import time
 
+from ..base import say
+
 GRACE = 5.0            # seconds for the script to let go after its time is up
 MAX_BYTES = 256 << 20
 TAIL = 4000            # characters of a failed script's last words
@@ -21,8 +23,7 @@ def run(target, is_module, arguments, steps, seconds, show_output=False, compare
     """(facts, last words of the script). Raises CannotRun where nothing was seen. compared: with another run, so that each operation counts."""
     if not hasattr(os, "fork"):
         raise CannotRun("a process of its own for the script takes os.fork, which this system does not have")
-    sys.stdout.flush()
-    sys.stderr.flush()
+    say.flush()
     with tempfile.TemporaryDirectory(prefix="finitude-doctor-") as folder:
         facts, words = os.path.join(folder, "facts.json"), os.path.join(folder, "words")
         child = os.fork()
@@ -98,8 +99,7 @@ def _live(target, is_module, arguments, steps, seconds, facts, words, compared):
         traceback.print_exc()
     finally:
         try:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            say.flush()
         finally:
             os._exit(code)
 

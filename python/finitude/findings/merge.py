@@ -215,6 +215,8 @@ def merged(own, found):
         result["outcome"], result["reason"] = "unwatched", f"{found[0].label}: {found[0].missing}"
     elif everyone and all(d["outcome"] == "unwatched" for d in everyone):
         result["outcome"], result["reason"] = "unwatched", everyone[0]["reason"]
+    result["failures"] = [one for d in [own, *documents] for one in d.get("failures") or ()][:MAX_ADVISORIES]
+    result["unwatched_from"] = min((d["unwatched_from"] for d in [own, *documents] if _is_count(d.get("unwatched_from"))), default=None)
     traces = [d["trace"] for d in everyone if d.get("trace")]
     if len(traces) == 1:
         result["trace"] = traces[0]
@@ -244,6 +246,11 @@ def closing_line(document, left_out=0, place=""):
             parts.append("all finite")
         if others:
             parts.append(counted(len(others), "advisory", "advisories"))
+    if document.get("unwatched_from") is not None and document["outcome"] != "unwatched":
+        parts.append(f"not watched from step {document['unwatched_from']} on: an internal failure of the gate")
+    if failures := document.get("failures"):
+        parts.append(f"{counted(len(failures), 'internal failure')} that cost{'s' if len(failures) == 1 else ''} part of an explanation "
+                     f"({failures[0]['text']} at {failures[0]['where']})")
     if watched.get("not_watched"):
         parts.append("not watched: " + "; ".join(watched["not_watched"]))
     return "finitude: " + ", ".join(parts) + (f". Report: {place}" if place else ".")

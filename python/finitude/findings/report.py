@@ -8,7 +8,7 @@ import sys
 import torch
 
 from .. import _native
-from ..base import family
+from ..base import family, say
 from ..base.plain_json import is_plain, safe
 from ..program import ranks
 from . import merge
@@ -29,6 +29,7 @@ class Report:
         self.directory = None
         self.place = None             # makes the directory, where this process is one of several of a run
         self.failure = ""
+        self.failures = []            # of our own: see first_run/failures.py
 
     def seconds(self):
         """Since the run began."""
@@ -54,6 +55,9 @@ class Report:
         c["steps"] += self.steps_by_hand
         outcome, reason = "clean", ""
         alarms = self.alarms + self._under_way()
+        off = _native.switched_off()
+        if off is not None and not self.failure:
+            self.failure = f"internal failure of the gate: {off[0]}"
         if alarms:
             outcome = "alarm"
             reason = alarms[0].get("text", "")
@@ -77,7 +81,7 @@ class Report:
                 "gradients_scanned": c["gradients_scanned"], "scaler_skips": c["scaler_skips"],
                 "handled_by_script": c["handled_by_script"], "not_watched": self.not_watched,
             },
-            "alarms": alarms, "advisories": self.advisories,
+            "alarms": alarms, "advisories": self.advisories, "failures": self.failures, "unwatched_from": off and off[1],
         }
         if ranks.several():
             document["watched"]["ranks"] = ranks.world()[1]
@@ -96,16 +100,9 @@ class Report:
         return [{"action": "stopped", "rerun_text": "the program was ended while the step was being explained",
                  **{k: v for k, v in self.unexplained.items() if k not in INNER and v != ""}}]
 
-    def text(self, document=None, stream=None):
-        stream = stream or sys.stderr
-        colour = stream.isatty() and not os.environ.get("NO_COLOR")
-        try:
-            width = os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 80
-        except (OSError, ValueError):
-            width = 80
-        encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "")
+    def text(self, document=None):
         text = json.dumps(document or self.document(), allow_nan=False)
-        return _native.render_terminal(text, colour, max(40, width), encoding.startswith("utf"))
+        return _native.render_terminal(text, say.has_colour(), max(40, say.width()), say.has_unicode())
 
     def planned_directory(self):
         """The directory of this run, made or not."""
@@ -138,7 +135,7 @@ class Report:
         return bool(self.failure) or merge.trained(self._own_document())
 
     def complain(self, text):
-        sys.stderr.write(f"finitude: warning: {text}\n")
+        say.say(f"finitude: warning: {text}\n")
 
     def write(self):
         """Writes report.json and report.html of the run and --report, and what they say into the capsules; returns the paths written."""

@@ -1,65 +1,118 @@
-"""Called by the engine on rare events only. A failure here must never reach the user's program: it turns us off. A step that was found
-to be bad by then is bad all the same: what its policy says is done, without an explanation.
+"""Called by the engine on rare events only. A failure here must never reach the user's program: it costs what it happens in, and is
+reported. A step that was found to be bad by then is bad all the same: what its policy says is done (minimal.py). What a handler of a signal
+of the program's raises meanwhile is the program's.
 """
 
 import sys
-import traceback
+
+import torch
 
 from .. import _native
-from ..errors import NonFiniteError, Reached
-from ..program import discover, quiet, rehearsal
+from ..errors import GivesWay, NonFiniteError, Reached
+from ..program import discover, rehearsal, signals
+from . import ends, minimal
 
 session = None
 _standing = discover.Standing()
 after_step = _native.check_after_step  # the hook that looks at what a step wrote: one object, see compat.pass_over
+ROOM = 1000      # calls more than the program's limit of recursion allows: it may step near its end
+EACH_STEP = ("on_hand_begin", "on_hand_end", "on_backward", "on_created", "leave_out")   # what may be called in each healthy step
 
 
-def _fail(where):
-    if rehearsal.is_under_way():
-        rehearsal.end(rehearsal.UNKNOWN)   # the process itself is to meet it
-    _native.set_on(False)
-    _native.set_tape_level(0)
-    quiet.let_go()
-    line = traceback.format_exc().strip().splitlines()[-1]
-    sys.stderr.write(f"finitude: switched off after an internal failure in {where} ({line}). Training goes on unwatched.\n")
-    if session is not None:
-        session.failed(f"internal failure in {where}: {line}")
-        if session.debug:
-            traceback.print_exc()
+def _call(name, args):
+    if name in ("on_window", "on_scaler_step"):
+        rehearsal.came_back(*args)
+    if name not in EACH_STEP:
+        signals.hold(signals.GIVES_WAY)
+        if session.pending is None:
+            session.acting = None
+    with _standing:
+        return getattr(session, name)(*args)
 
 
-def _unexplained(alarm):
-    from . import ends
+def _second_run_ends(error):
+    """A handler of a signal raised while the program runs a step again: the program goes on with that, and with its streams and files."""
+    if session is not None and _runs_again():
+        session.part(ends.unexplained, session, f"{type(error).__name__}, raised by a handler of a signal, ended the second run")
+        signals.let_go()
+        signals.take()
 
+
+def _runs_again():
+    return session.pending is not None or session.hand.again is not None
+
+
+def _tried(name, args):
+    """What the call returns. What it raises is for the program."""
+    optimizer = args[0] if args and isinstance(args[0], torch.optim.Optimizer) else None
     try:
-        return ends.gave_up(session, alarm)
-    except NonFiniteError as e:
-        raise e.with_traceback(None)
-    except Exception as e:      # not even that
-        if alarm.get("harmless") or session.config.on_alarm == "warn":
-            return None
-        raise NonFiniteError(f"step {alarm.get('step')}: {alarm.get('text')}", report=alarm) from e
+        return _call(name, args)
+    except (NonFiniteError, KeyboardInterrupt, SystemExit, Reached):
+        raise
+    except GivesWay:
+        why = f"{type(signals.last()).__name__}, raised by a handler of a signal of the program, ended the explanation"
+        if name not in minimal.AT_STEP:
+            session.part(ends.unexplained, session, why)
+        return _decided(name, optimizer, why, raises=False)
+    except BaseException as e:
+        fail(e)
+        if session.target is not None:
+            return session.target.failed(session)
+        return _decided(name, optimizer)
+
+
+def _decided(name, optimizer, *why, **raises):
+    signals.hold(signals.NOTES)
+    try:
+        verdict = minimal.decide(session, name, optimizer, *why, **raises)
+        return verdict if optimizer is not None else None
+    except NonFiniteError:
+        raise
+    except BaseException as e:   # nothing is known of the step, but that the gate has stopped at it
+        fail(e)
+        return True if name == "on_window" and session.config.on_alarm != "warn" else None
+
+
+def _heard():
+    """What a handler of a signal of the program raised while we ran, or None."""
+    if session is not None and _runs_again():
+        signals.when_raised = _second_run_ends
+        signals.hold(signals.PASSES)
+        return None
+    signals.let_go()
+    return signals.take()
+
+
+def fail(error):
+    """Notes a failure of ours. In the copy of a process that rehearses a second run it does not return."""
+    if session is not None:
+        session.failures.note(error)
 
 
 def _guard(name):
     def call(*args):
         if session is None:
             return None
+        result = error = None
+        limit = sys.getrecursionlimit()
         try:
-            if name in ("on_window", "on_scaler_step"):
-                rehearsal.came_back(*args)
-            if name == "on_window":
-                session.deciding = None
-            with _standing:
-                return getattr(session, name)(*args)
+            sys.setrecursionlimit(limit + ROOM)
+            result = _tried(name, args)
         except NonFiniteError as e:
-            raise e.with_traceback(None)  # the user's traceback ends at optimizer.step, not in our decisions
-        except (KeyboardInterrupt, SystemExit, Reached):
-            raise
-        except BaseException:
-            alarm = session.under_way() if name == "on_window" else None
-            _fail(name)
-            return None if alarm is None else _unexplained(alarm)
+            error = e.with_traceback(None)  # the user's traceback ends at optimizer.step, not in our decisions
+        except BaseException as e:
+            error = e
+        try:
+            sys.setrecursionlimit(limit)
+            error = _heard() or error
+        except BaseException as e:
+            fail(e)
+        if error is None:
+            return result
+        try:
+            raise error
+        finally:
+            error = None                    # its traceback holds this frame
 
     call.__name__ = name
     return call

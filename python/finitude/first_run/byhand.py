@@ -10,12 +10,12 @@ from ..base.plain_json import number
 from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..findings import findings
-from ..program import discover
+from ..program import discover, signals
 from ..program.files import HeldFiles, written_twice
 from ..program.heap import Ledger
 from ..program.quiet import Quiet
 from ..second_run import hand as again, restart
-from . import functional, rebound
+from . import functional, minimal, rebound
 
 NAME = "updates by hand"
 TRIES = 8          # engine calls after which a program that wrote no leaf is not asked about any more
@@ -92,7 +92,10 @@ class ByHand:
             return False
         if self.again is not None:
             pending, self.again = self.again, None
-            if pending.end(roots):
+            is_back = self.session.part(pending.end, roots, otherwise="failed")
+            if is_back == "failed":
+                self.session.part(pending.lost)
+            elif is_back:
                 return self._goes_on()
             self.bad.explained = pending.explained      # and what it has come to is another step
         self.behind = None
@@ -119,7 +122,7 @@ class ByHand:
         _native.watch_writes(leaves)
         self.bad.is_zeroed = self.is_proven and self.session.config.on_alarm in ("skip", "rollback")
         self.bad.explained = traced
-        if traced is None and (returned := self._rewind(roots, inputs, to_leaves)) is not None:
+        if traced is None and (returned := self.session.part(self._rewind, roots, inputs, to_leaves)) is not None:
             return returned
         return self._goes_on()
 
@@ -226,12 +229,15 @@ class ByHand:
             bad.ledger.mend()
             self.behind = alarm if is_written and not bad.is_zeroed else None
         session.report.unexplained = alarm
+        session.acting = minimal.Acting(alarm, written=applied, action=action)
+        signals.hold(signals.GIVES_WAY)
         runs = session.second_runs
         if bad.explained is not None:
-            if not bad.explained.apply(session, alarm):
-                restart.run(session, alarm, bad.expected, hand=bad.step)
-        elif (runs.take("loss", False, False, False) or (self.closure and runs.take_in_place())) and not (self.closure and self._call_again(alarm, bad)):
-            restart.run(session, alarm, bad.expected, hand=bad.step)
+            if not session.part(bad.explained.apply, session, alarm):
+                session.part(restart.run, session, alarm, bad.expected, hand=bad.step)
+        elif (runs.take("loss", False, False, False) or (self.closure and runs.take_in_place())) and \
+                not (self.closure and session.part(self._call_again, alarm, bad)):
+            session.part(restart.run, session, alarm, bad.expected, hand=bad.step)
         alarm.pop("optimizer_ordinal", None)
         alarm["action"] = {"warn": "reported, the step is applied", "skip": "the step was left out",
                            "rollback": "the step was left out"}.get(action, "stopped")
@@ -240,7 +246,7 @@ class ByHand:
         if action == "warn" or applied:
             alarm["weights"], self.is_damaged = "damaged", True
         session.report.add_alarm(alarm)
-        session.teller.tell(alarm)
+        session.part(session.teller.tell, alarm)
         if action in ("stop", "raise"):
             raise NonFiniteError(f"step {bad.step}: {alarm['text']}", report=alarm)
 

@@ -6,7 +6,7 @@ import torch
 
 from .. import _native
 from ..errors import NonFiniteError, Reached
-from ..program import discover, guard
+from ..program import discover, guard, ruined
 from . import _cold
 
 _evaluates_first = weakref.WeakKeyDictionary()  # optimizer -> its step evaluates the closure once, and before it writes
@@ -117,6 +117,7 @@ class _Searching:
     def __init__(self, session, optimizer, closure):
         self.session, self.optimizer, self.closure = session, optimizer, closure
         self.params = discover.parameters(optimizer)
+        self.results = [p for p in self.params if ruined.is_result(optimizer, p)]
         self.before = [p.detach().clone() for p in self.params]
         self.state = {p: {key: _copy(value) for key, value in s.items()} for p, s in optimizer.state.items()}
         self.first = None
@@ -143,7 +144,7 @@ class _Searching:
     def judge(self):
         optimizer = self.optimizer
         loss_bad = isinstance(self.first, torch.Tensor) and not _native.is_finite(self.first.detach())
-        params_bad = not all(_native.is_finite(p.detach()) for p in self.params)
+        params_bad = not all(_native.is_finite(p.detach()) for p in self.results)
         if not loss_bad and not params_bad:
             window = _native.window(optimizer) if self.session.target is not None else None
             _native.commit(optimizer, False)
@@ -155,7 +156,8 @@ class _Searching:
                  if p.grad is not None and not _native.is_finite(p.grad)]
         if loss_bad:
             sinks.insert(0, ("loss", "loss", self.first.detach()))
-        sinks += [("parameter", n, p.detach().clone()) for n, p in zip(names, self.params) if not _native.is_finite(p.detach())]
+        sinks += [("parameter", n, p.detach().clone()) for n, p in zip(names, self.params)
+                  if not _native.is_finite(p.detach()) and any(p is r for r in self.results)]
         session = self.session
         if session.target is not None:
             session.target.on_searched(session, optimizer, sinks, self.before)

@@ -88,31 +88,17 @@ def unexplained(session, why):
     return True
 
 
+def close(session):
+    """The reports are written, whatever fails."""
+    session.part(session.end)
+    if not session.written and session.target is None:
+        session.part(session.write)
+
+
 def finish(session):
     """The program has ended, and nothing is being explained any more."""
     late.finish(session)
     session.told.rest.explain(session)
-
-
-def gave_up(session, alarm):
-    """A failure of our own ends the explanation of that alarm, and the watch; its step is left out or applied by the policy all the
-    same. True: left out; None: applied. Raises NonFiniteError."""
-    if session.pending is not None:
-        rewind.abandon(session)
-    if "advisory" in alarm:
-        return None
-    policy = session.config.on_alarm
-    applied = alarm["harmless"] or policy == "warn"
-    goes_on = applied or policy in ("skip", "rollback") and not ranks.several()
-    findings.passed_over(alarm, "a failure of our own ended the explanation")
-    alarm["action"] = "reported, the step is applied" if applied else "the step was left out" if goes_on else "stopped"
-    if applied and not alarm["harmless"]:
-        alarm["weights"] = "damaged"
-    if not any(a is alarm for a in session.report.alarms):
-        _tell(session, alarm)
-    if not goes_on:
-        raise NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
-    return None if applied else True
 
 
 def _tell(session, alarm):

@@ -32,7 +32,7 @@ def _moves_each_step(target, applied):
 
 class Holds:
     def __init__(self):
-        self._held = {}        # (id(object), method name) -> object
+        self.held = {}        # (id(object), method name) -> object
         self._patched = []     # (class, method name, original)
         self._dropped = set()  # keys of `_held` that were called meanwhile
         self._own = ()         # ids of the parameters whose next backward lets go of everything
@@ -65,7 +65,7 @@ class Holds:
             self._hold(scaler, "update", lambda s: s._per_optimizer_states.clear())
 
     def _hold(self, target, name, instead):
-        self._held[id(target), name] = target
+        self.held[id(target), name] = target
         owner = next((c for c in type(target).__mro__ if name in c.__dict__), None)
         if owner is None or any(c is owner and n == name for c, n, _ in self._patched):
             return
@@ -73,10 +73,10 @@ class Holds:
 
         @functools.wraps(original)
         def method(this, *args, **kwargs):
-            if (id(this), name) in self._held:
+            if (id(this), name) in self.held:
                 self._dropped.add((id(this), name))
                 if self._is_once:
-                    del self._held[id(this), name]
+                    del self.held[id(this), name]
                 return instead(this) if instead else None
             return original(this, *args, **kwargs)
 
@@ -84,21 +84,31 @@ class Holds:
         setattr(owner, name, method)
 
     def release(self):
-        self._held.clear()
+        self.held.clear()
         self._dropped.clear()
         self._own, self._is_once = (), False
         while self._patched:
             owner, name, original = self._patched.pop()
             setattr(owner, name, original)
 
+    def leave_out(self, optimizers, step, scaler):
+        """For a step that is left out, up to the next backward."""
+        try:
+            self.hold_for_step(optimizers, step)
+            self.hold_scaler(scaler)
+            self.release_at_next_backward(optimizers)
+        except BaseException:
+            self.held.clear()      # none of them is to miss more than this step
+            raise
+
     def release_at_next_backward(self, optimizers):
         """The next that reaches parameters of theirs: where several losses make one iteration, it is not over before."""
         self._of_step = None
         self._left_out += 1
         self._clearing = [weakref.ref(o) for o in optimizers if not guard.is_torchs(type(o))]
-        if self._held:
+        if self.held:
             self._own = {id(p) for o in optimizers for p in discover.parameters(o)}
-        if self._held or self._clearing:
+        if self.held or self._clearing:
             _native.wake_on_backward()
 
     def _clear(self, roots, known):
@@ -122,10 +132,10 @@ class Holds:
             self._clear(roots, known)
         kept = {}
         if self._own and not any(id(leaf) in self._own for leaf in discover.leaves_of(roots)):
-            kept = {key: it for key, it in self._held.items()
+            kept = {key: it for key, it in self.held.items()
                     if isinstance(it, torch.optim.lr_scheduler.LRScheduler) and key not in self._dropped}
         if not kept:
             self.release()
             return
-        self._held, self._is_once = kept, True
+        self.held, self._is_once = kept, True
         _native.wake_on_backward()

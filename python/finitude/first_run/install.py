@@ -12,7 +12,7 @@ from torch.utils.data import dataloader
 from .. import _native
 from ..base import _places, compat, family
 from ..base.patches import Patches
-from ..program import guard, one_way, rehearsal
+from ..program import guard, one_way, rehearsal, signals
 from . import _cold, units
 
 
@@ -27,6 +27,7 @@ def _after_fork():
     if rehearsal.is_under_way():
         _native.let_go_of_ring()
         return
+    signals.let_go()
     # A forked child (a DataLoader worker, a subprocess) is not watched by its parent's recorder.
     _native.set_on(False)
     _native.trace_stop()

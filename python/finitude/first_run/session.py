@@ -2,11 +2,11 @@
 
 import collections
 import os
-import sys
 
 from .. import _native
 from ..base import HOME
 from ..base.plain_json import number
+from ..base.say import say
 from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..findings import findings, kept_step, unwatched
@@ -15,7 +15,7 @@ from ..program import discover, guard, intake, makers, ranks, rehearsal, ruined,
 from ..program.counts import count_text
 from ..second_run import damage, dropped, first_step, late, recall, restart, rewind, shared, tape, together
 from ..second_run.shared import NOT_RUN, Told
-from . import allowed, at_start, byhand, ends
+from . import allowed, at_start, byhand, ends, failures, minimal
 from .hold import Holds
 from .teller import Teller
 from .units import Units
@@ -26,7 +26,10 @@ class Session:
         self.config = config
         self.report = Report(config, script, command)
         self.teller = Teller(self.report)
-        self.deciding = None          # the alarm whose step is being left out or applied
+        self.acting = None            # minimal.Acting: the alarm that is being explained or decided about
+        self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
+        self.failures = failures.Failures(self.report, self.debug)
+        self.part = self.failures.part
         self.decided = []             # [optimizer's number, step, what was raised or ""] of steps that were left out
         self.target = target          # set in a second process: the step it is to explain
         self.holds = Holds()
@@ -34,7 +37,6 @@ class Session:
         self.makers = makers.Makers()
         self.units = Units(self)
         self.hand = byhand.ByHand(self)  # of a program without an optimizer
-        self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
         self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips)
         self.second_runs = _native.SecondRuns(config.on_alarm)
         self.scaler_skips = _native.ScalerSkips()
@@ -109,6 +111,7 @@ class Session:
         if not _native.is_registered(optimizer):
             self._register(optimizer)
         self.started_with[id(optimizer)] = discover.largest_parameter(optimizer)
+        ruined.note_frozen(optimizer)
         bad = at_start.bad(optimizer, self.allowed_tensors)
         streams.watch(self, optimizer)
         self._register(optimizer)  # again: groups may have been added since it was made
@@ -154,12 +157,12 @@ class Session:
             if passed == "left out":
                 _native.put_back(intake.iterates_data())
             return {"applied": None, "left out": True}[passed] if passed else self._second_run_ended(optimizer)
-        self.draws.note()
+        self.part(self.draws.note)
         window = _native.window(optimizer)
         if (told := at_start.told(optimizer, window["step"])) is not None:
             return told[0]
         verdict = _native.window_verdict(optimizer, False)
-        dropped.tell_checked(self, checked)
+        self.part(dropped.tell_checked, self, checked)
         if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in self.damaged:
             if found := ruined.sinks(self, optimizer):
                 return damage.found_late(self, optimizer, window, found)
@@ -269,26 +272,27 @@ class Session:
         line; "earlier", by an unknown step; there at the "start". undone: what the step wrote has been put back. loss: the
         bad one that a search began with.
         """
-        ends.begin(self, alarm)
-        self.told.note_bad(sinks)
+        self.acting = minimal.Acting(alarm, where == "written", undone)
+        self.part(ends.begin, self, alarm)
+        self.part(self.told.note_bad, sinks)
         traced = (self.config.level == "trace" or _native.has_traced_first_step()) and where in ("window", "skipped", "written", "search")
-        vote = together.vote_on(self, optimizer, alarm) if rerun_wanted and where == "window" and self.config.level == "gate" else None
+        vote = self.part(together.vote_on, self, optimizer, alarm) if rerun_wanted and where == "window" and self.config.level == "gate" else None
         kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
-        if rerun_wanted and shared.runs_again(self, alarm, kind, where, traced, vote):
-            if traced and rewind.try_trace(self, optimizer, alarm, sinks):
+        if rerun_wanted and self.part(shared.runs_again, self, alarm, kind, where, traced, vote):
+            if traced and self.part(rewind.try_trace, self, optimizer, alarm, sinks):
                 pass
-            elif where == "window" and not vote and tape.explain(self, optimizer, alarm, sinks):
+            elif where == "window" and not vote and self.part(tape.explain, self, optimizer, alarm, sinks):
                 pass
-            elif where == "window" and recall.explain(self, optimizer, alarm, vote=vote):
+            elif where == "window" and self.part(recall.explain, self, optimizer, alarm, vote=vote):
                 pass
-            elif where == "search" and undone and loss is not None and recall.explain(self, optimizer, alarm, loss):
+            elif where == "search" and undone and loss is not None and self.part(recall.explain, self, optimizer, alarm, loss):
                 pass
             elif where == "window" and not self.units.of_framework() and (vote or not ranks.several()) and \
-                    rewind.begin(self, optimizer, alarm, sinks, vote=vote):
+                    self.part(rewind.begin, self, optimizer, alarm, sinks, vote=vote):
                 return "again"  # _second_run_ended goes on from here
             else:
                 found_at = alarm["step"]
-                restart.run(self, alarm, findings.fingerprint(optimizer), where)
+                self.part(lambda: restart.run(self, alarm, findings.fingerprint(optimizer), where))
                 if where == "start":
                     findings.as_loaded_state(alarm)
                 elif where == "earlier":
@@ -299,7 +303,8 @@ class Session:
 
     def _second_run_ended(self, optimizer):
         alarm, self.pending, self.vote = self.pending, None, self.pending["vote"]
-        verdict = rewind.end(self, optimizer, alarm)
+        self.acting = minimal.Acting(alarm["alarm"])
+        verdict = self.part(rewind.end, self, optimizer, alarm)
         _native.consume_losses(optimizer)
         if verdict == "again":
             return verdict
@@ -307,7 +312,7 @@ class Session:
             dropped.end(self, alarm["alarm"], verdict, alarm["optimizer"])
             return None if alarm["optimizer"] is optimizer else self.on_window(optimizer)
         if not verdict:
-            restart.run(self, alarm["alarm"], alarm["expected"])
+            self.part(restart.run, self, alarm["alarm"], alarm["expected"])
         if (own := alarm["optimizer"]) is optimizer:
             return self._conclude(own, alarm["alarm"])
         alarm["alarm"]["rerun_text"] += f"; the program goes on at a step of {type(optimizer).__name__} that the first run did not take"
@@ -318,23 +323,23 @@ class Session:
     def _conclude(self, optimizer, alarm, written=False, undone=False, lost=False):
         """lost: the program is not at that step any more."""
         ordinal = alarm.get("optimizer_ordinal", 0)
-        self.deciding = None if written else alarm
-        damage.applied_before(self, optimizer, alarm)
+        self.acting = minimal.Acting(alarm, written, undone)
+        self.part(damage.applied_before, self, optimizer, alarm)
         if self.saved:
             alarm["saved"] = dict(self.saved)
         recorded, self.recorded = self.recorded and capsule.wanted(self), False
-        if allowed.covers(self, alarm):
+        if self.part(allowed.covers, self, alarm):
             _native.tape_clear()
             self.report.unexplained = None
             self.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
             return None
         if recorded:
-            alarm["capsule"] = capsule.write(self, alarm, beside=True)
+            alarm["capsule"] = self.part(capsule.write, self, alarm, beside=True)
         alarm.pop("optimizer_ordinal", None)
-        self.told.point_back(ordinal, alarm)
-        self.told.tell(optimizer, alarm)
+        self.part(self.told.point_back, ordinal, alarm)
+        self.part(self.told.tell, optimizer, alarm)
         self.report.add_alarm(alarm)
-        action = self.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])
+        action = self.acting.action = self.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])
         if action == "rollback" and alarm["weights"] == "damaged":
             action = "stop"
             alarm["text"] += "; there is no copy to roll back to (--undo-mb)"
@@ -353,16 +358,16 @@ class Session:
             alarm["weights"] = "damaged"
             self.damaged.add(ordinal)
             self.applied_in = _native.backward_under_way()
-        self.teller.tell(alarm, brief=alarm is self.told.follower)
+        self.part(self.teller.tell, alarm, brief=alarm is self.told.follower)
         if self.member or ranks.several():
-            self.report.write_early()
+            self.part(self.report.write_early)
         for inner in guard.inside(optimizer) if action != "warn" and not written else ():
             _native.close_window(inner)
         if action in ("stop", "raise"):
-            together.part(self.vote)
-            self.holds.release()
+            self.part(together.part, self.vote)
+            self.part(self.holds.release)
             if undone or not written:
-                _native.put_back(intake.iterates_data())
+                self.part(lambda: _native.put_back(intake.iterates_data()))
             text = alarm["text"] + "; the step was undone" * undone
             if not written:
                 self.decided.append([ordinal, alarm["step"], f"step {alarm['step']}: {text}"])
@@ -372,17 +377,15 @@ class Session:
         if action == "skip":
             if not written:
                 self.decided.append([ordinal, alarm["step"], ""])
-            return self.go_on_without(optimizer, alarm["step"])
-        self.holds.release()
+            return self.part(self.go_on_without, optimizer, alarm["step"], otherwise=True)
+        self.part(self.holds.release)
         return None
 
     def go_on_without(self, optimizer, step):
         """Everything goes on as if the loop had said `continue` right after the batch of that step was fetched (see Draws)."""
-        self.draws.left_out(optimizer, step)
+        self.part(self.draws.left_out, optimizer, step)
         held = sinks_of.watched_optimizers() if _native.backward_under_way() else discover.sharing(optimizer)
-        self.holds.hold_for_step(held, step)
-        self.holds.hold_scaler(self.scaler)
-        self.holds.release_at_next_backward(held)
+        self.holds.leave_out(held, step, self.scaler)
         return True
 
     # -- the end --------------------------------------------------------------------------------
@@ -404,10 +407,6 @@ class Session:
     def failed(self, why):
         self.report.failure, self.report.unexplained = why, None
 
-    def under_way(self):
-        """The alarm that is being explained or decided about, or None."""
-        return self.pending["alarm"] if self.pending is not None else self.report.unexplained or self.deciding
-
     def forked(self):
         self.done = self.written = True
 
@@ -417,34 +416,31 @@ class Session:
             rehearsal.end(rehearsal.ASTRAY)
         if self.done:
             if not self.written:      # ended by a signal while it was at it
-                self._write()
+                self.write()
             return
         self.done = True
-        ends.unexplained(self, why)
-        self.holds.release()
+        self.part(ends.unexplained, self, why)
+        self.part(self.holds.release)
         for call in self.at_end:
-            call()
+            self.part(call)
         if self.target is not None:
             self.target.program_ended(self, None)
             return
-        ends.finish(self)
-        tape.end(self)
-        dropped.at_end(self, self.hand.finish())
-        unwatched.at_end(self)
+        self.part(ends.finish, self)
+        self.part(tape.end, self)
+        self.part(lambda: dropped.at_end(self, self.hand.finish()))
+        self.part(unwatched.at_end, self)
         if self.config.level == "trace" and self.report.trace_ops is None and self.config.report:
-            self.report.trace_ops = kept_step.ops(self.report)
-        self._write()
+            self.report.trace_ops = self.part(kept_step.ops, self.report)
+        self.write()
 
-    def _write(self):
+    def write(self):
         self.written = True
-        capsule.finish(self, self.hurried)
-        if self.member and not self.report.worth_writing():
+        self.part(capsule.finish, self, self.hurried)
+        if self.member and not self.part(self.report.worth_writing, otherwise=True):
             return
-        written = self.report.write()
-        if self.member:
-            return
-        try:
-            sys.stderr.write(self.report.closing_line(written) + "\n")
-            sys.stderr.flush()
-        except (OSError, ValueError):
-            pass
+        written = self.part(self.report.write)
+        if written is None:
+            written = minimal.write_report(self)
+        if not self.member:
+            say(self.part(self.report.closing_line, written, otherwise=minimal.CLOSING) + "\n")

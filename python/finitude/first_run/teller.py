@@ -1,9 +1,9 @@
 """What a person is told of an alarm while the program runs: the whole report, one line, or nothing."""
 
 import os
-import sys
 
 from ..base.plain_json import safe
+from ..base.say import say
 from ..program import ranks
 
 MOST_LINES = 10   # about alarms of one kind
@@ -73,8 +73,4 @@ def _say(text):
     rank, size = ranks.world()
     if size > 1:
         text = "".join(f"[rank {rank}] {line}" for line in text.splitlines(keepends=True))
-    try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        pass
+    say(text)

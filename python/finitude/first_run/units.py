@@ -132,6 +132,11 @@ class Units:
             if not unit.ended:
                 unit.end()
 
+    def give_up(self):
+        """A second run has ended in its middle."""
+        self.again = None
+        _native.end_again()
+
     def apart(self, function):
         """Calls it; nothing in it is remembered."""
         before, self.running = self.running, self.running or function

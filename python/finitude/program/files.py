@@ -22,6 +22,7 @@ import weakref
 
 from .. import _native
 from ..base.patches import Patches
+from ..base.robust import in_any_case
 from . import discover
 from .databases import Databases
 from .outside import Outside
@@ -104,7 +105,7 @@ class HeldFiles:
     """From now on until `end`."""
 
     def __init__(self):
-        self._swapped, self._patches = [], Patches()
+        self.swapped, self._patches = [], Patches()
         self._opened, self._not_held = [], {}   # (weak reference to a file opened meanwhile, path); path -> its state
         self._me = _me()
         self._paths = Paths(lambda: _me() == self._me)
@@ -130,7 +131,7 @@ class HeldFiles:
             copy, inherited, instead = os.dup(fd), os.get_inheritable(fd), _identity(sink)
             os.dup2(sink, fd, inheritable=False)
             os.close(sink)
-            self._swapped.append((fd, copy, inherited, instead, positions))
+            self.swapped.append((fd, copy, inherited, instead, positions))
         self._states = _states()
         for module, name, methods in LOGGERS:
             owner = getattr(sys.modules.get(module), name, None)
@@ -187,11 +188,13 @@ class HeldFiles:
     def end(self):
         """Names of the files that were written a second time, and what else was done twice."""
         is_over(self)
-        if self._databases is not None:
-            self._databases.end()
-        self._outside.end()
-        self._paths.end()
-        self._patches.undo()
+        *_, made, twice, _ = in_any_case(
+            lambda: self._databases is not None and self._databases.end(), self._outside.end, self._paths.end, self._patches.undo,
+            self._end_opened, self._paths.close, self._written, self._end_swapped)
+        twice = [*map(_relative, made), *twice]
+        return [*sorted(set(twice)), *map(Done, self._outside.done)]
+
+    def _end_opened(self):
         for file in (f for files in self._files.values() for f in files):
             try:
                 file.flush()
@@ -199,19 +202,22 @@ class HeldFiles:
                 pass  # closed meanwhile
         for reference, path in self._opened:
             _go_on_in(reference(), path)
-        made = self._paths.close()
-        twice = [*map(_relative, made), *(_relative(path) for path, state in self._not_held.items() if _state(path) != state)]
-        copies = {instead for _, _, _, instead, _ in self._swapped}
+
+    def _written(self):
+        twice = [_relative(path) for path, state in self._not_held.items() if _state(path) != state]
+        copies = {instead for _, _, _, instead, _ in self.swapped}
         for (fd, *inode), state in _states().items():
             if tuple(inode) not in copies and self._states.get((fd, *inode), state) != state:
                 twice.append(_name(fd))
-        while self._swapped:
-            fd, copy, inherited, instead, positions = self._swapped.pop()
+        return twice
+
+    def _end_swapped(self):
+        while self.swapped:
+            fd, copy, inherited, instead, positions = self.swapped.pop()
             if _is_still(fd, instead):  # else the second run closed it, and another file has its number
                 os.dup2(copy, fd, inherited)
                 _go_to(positions)
             os.close(copy)
-        return [*sorted(set(twice)), *map(Done, self._outside.done)]
 
 
 class Done(str):

@@ -14,7 +14,7 @@ import torch
 
 from .. import _native
 from ..base._places import is_library
-from . import cells, copies, drawn, one_way
+from . import cells, copies, drawn, one_way, signals
 from .discover import is_function, is_users_class, names_of
 from .files import logger_classes
 
@@ -269,6 +269,7 @@ class Ledger:
     def put_back(self):
         """Everything as it was. Returns the names of tensors that were written and are too large to have a copy of, and of what was read
         from and does not go back."""
+        signals.put_back()
         for restore in (*self._copies, *self._generators):
             restore()
         return [*self._drawn.put_back(), *copies.put_tensors_back(self._tensors)]

@@ -4,6 +4,8 @@ import os
 import sys
 
 from ..base.patches import Patches
+from ..base.robust import in_any_case
+from ..base.say import flush
 
 MUTED = []   # functions that return (object, name of a method) to silence as well, or None
 
@@ -17,8 +19,11 @@ def let_go():
         it = HELD.pop()
         try:
             it.end()
-        except Exception:  # the others are let go of all the same
-            pass
+        except BaseException:  # the others are let go of all the same, and descriptors lead again where they led
+            while it.swapped:
+                fd, copy, *_ = it.swapped.pop()
+                os.dup2(copy, fd)
+                os.close(copy)
 
 
 def is_over(it):
@@ -53,23 +58,19 @@ class Quiet:
     """Holds what the second run writes to stdout and stderr back, and drops it."""
 
     def __init__(self):
-        self._saved, self._methods, self._streams = [], Patches(), []
+        self.swapped, self._methods, self._streams = [], Patches(), []   # swapped: (descriptor, copy of what it was)
         HELD.append(self)
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError, AttributeError):
-                pass
+        flush()
         try:
             sink = os.open(os.devnull, os.O_WRONLY)
             for fd in (1, 2):
-                self._saved.append((fd, os.dup(fd)))
+                self.swapped.append((fd, os.dup(fd)))
                 os.dup2(sink, fd)
             os.close(sink)
         except OSError:
             self.end()
         for name, number in (("stdout", 1), ("stderr", 2)):
-            stream = getattr(sys, name)
+            stream = getattr(sys, name, None)
             if stream is not None and not _is_descriptor(stream, number):  # a notebook's, or one of the script's own
                 self._mute_stream(name, stream)
         for find in MUTED:
@@ -88,15 +89,14 @@ class Quiet:
 
     def end(self):
         is_over(self)
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError, AttributeError):
-                pass
+        in_any_case(flush, self._end_streams, self._methods.undo, self._end_descriptors)
+
+    def _end_streams(self):
         while self._streams:
             setattr(sys, *self._streams.pop())
-        self._methods.undo()
-        while self._saved:
-            fd, copy = self._saved.pop()
+
+    def _end_descriptors(self):
+        while self.swapped:
+            fd, copy = self.swapped.pop()
             os.dup2(copy, fd)
             os.close(copy)

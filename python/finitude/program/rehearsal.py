@@ -7,6 +7,7 @@ copy it costs nothing. Nor does what a run with other data would draw from objec
 copy changes dies with it; it has files of its own, and ends before it would reach another process.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -27,7 +28,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .. import _native
 from ..base._places import is_library
-from . import discover, paths
+from . import discover, paths, signals
 from .paths import MAX_BYTES
 
 BACK, OTHER, ASTRAY, APART, UNKNOWN = "back", "other", "astray", "apart", "unknown"
@@ -48,11 +49,15 @@ REACHES = (
 
 _tell = None             # in the copy: where what came of it is written
 _of = None               # in the copy: the Rehearsal
+_forking = None          # in the process itself, while it forks: (its number, what the copy is to know)
 _off = False             # one did not end, or none is wanted: no more is tried
 
 
 def is_under_way():
-    """Is this process the copy?"""
+    """Is this process the copy? What it knows is set in the copy alone: a fork may be refused, or be interrupted."""
+    global _tell, _of
+    if _forking is not None and _tell is None and os.getpid() != _forking[0]:
+        _, _tell, _of, paths.of_copy = _forking
     return _tell is not None
 
 
@@ -64,7 +69,7 @@ def off():
 
 def came_back(optimizer, *_):
     """An optimizer steps. In the copy that is what it was to come to, or it has gone another way."""
-    if _tell is not None:
+    if is_under_way():
         end(*(_of.compared() if any(optimizer is o for o in _of.expected) else (ASTRAY,)))
 
 
@@ -81,8 +86,10 @@ def end(outcome, why=""):
         _of.ledger.put_back()  # memory that it shares with other processes
         _of.put_locks_back()
     finally:             # what is held is not let go of: files would be those of the process again
-        _write(told, json.dumps(found).encode())
-        _exit(0)
+        try:
+            _write(told, json.dumps(found).encode())
+        finally:         # the process itself may be gone
+            _exit(0)
 
 
 _exit, _write = os._exit, os.write         # a second run and the program may come to have others
@@ -102,37 +109,46 @@ class Rehearsal:
 
     def hold(self, frame, seconds_per_step):
         """None in the copy. In the process itself (what came of it, what it had counted: see Ledger.down, why)."""
-        global _tell, _of
         if why := _why_not(self.optimizers):
             return why, (), ""
         try:
             folder = tempfile.mkdtemp(prefix="finitude-")
         except OSError:                        # no room for what it would write
             return UNKNOWN, (), ""
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        _tell, _of, paths.of_copy = writer, self, folder   # known before handlers of a fork are called
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")   # of threads: what they hold is waited for no longer than told below
-                child = os.fork()
-        except OSError:
-            _tell = paths.of_copy = None
-            os.close(reader)
-            os.close(writer)
-            paths.take_away_made(folder)
-            return UNKNOWN, (), ""
-        if child == 0:
-            try:
-                self._become_a_copy(reader, frame)
-            except BaseException:
+            return self._forked(folder, frame, min(LONGEST, SHORTEST + 10 * seconds_per_step))
+        except Exception:                      # such as what an audit hook of the program raises: it does not fork
+            if is_under_way():
                 end(UNKNOWN)
-            return None
-        _tell = _of = paths.of_copy = None
-        os.close(writer)
-        try:
-            return _wait(child, reader, min(LONGEST, SHORTEST + 10 * seconds_per_step))
+            return UNKNOWN, (), ""
         finally:
-            paths.take_away_made(folder)
+            if not is_under_way():
+                paths.take_away_made(folder)
+
+    def _forked(self, folder, frame, limit):
+        global _forking
+        child, (reader, writer) = None, os.pipe2(os.O_CLOEXEC)
+        try:
+            with signals.later():              # one that came before the number is kept would leave the copy behind
+                _forking = os.getpid(), writer, self, folder    # known before handlers of a fork are called
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")   # of threads: what they hold is waited for no longer than told below
+                        child = os.fork()
+                finally:
+                    if not is_under_way():
+                        _forking = None
+                        os.close(writer)
+                if child == 0:
+                    try:
+                        self._become_a_copy(reader, frame)
+                    except BaseException:
+                        end(UNKNOWN)
+            return None if child == 0 else _read(reader, limit)
+        finally:
+            if not is_under_way():
+                os.close(reader)
+                _end_copy(child)
 
     # -- in the copy -----------------------------------------------------------------------------
 
@@ -140,6 +156,7 @@ class Rehearsal:
         os.close(reader)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signals.let_go()                       # it ends by those that it is sent, as the program would
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _own_files()
@@ -230,23 +247,24 @@ def _why_not(optimizers):
     return UNKNOWN if discover.others_run_user_code() else ""   # a thread of the program's own it may wait for
 
 
-def _wait(child, reader, limit):
-    until, text = time.monotonic() + limit, b""
-    try:
-        while (left := until - time.monotonic()) > 0 and select.select([reader], [], [], left)[0]:
-            part = os.read(reader, 1 << 16)
-            if not part:
-                break
-            text += part
-        else:
-            off()
-    finally:
-        os.close(reader)
-        try:
+def _end_copy(child):
+    """child: None where there is none."""
+    if child is not None:
+        with contextlib.suppress(OSError):     # the program has waited for it
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-        except OSError:                    # the program has waited for it
-            pass
+
+
+def _read(reader, limit):
+    """What the copy writes, up to its end."""
+    until, text = time.monotonic() + limit, b""
+    while (left := until - time.monotonic()) > 0 and select.select([reader], [], [], left)[0]:
+        part = os.read(reader, 1 << 16)
+        if not part:
+            break
+        text += part
+    else:
+        off()
     try:
         found = json.loads(text)
         return found["outcome"], found.get("counted", ()), found["why"]

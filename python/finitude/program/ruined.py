@@ -1,9 +1,33 @@
 """Parameters and optimizer state that are not finite."""
 
 import torch
+from torch.utils.weak import TensorWeakRef
 
 from .. import _native
-from . import discover
+from . import discover, guard
+
+_frozen_as = {}   # id(parameter) -> (weak reference, checksum) of frozen ones that held NaN or Inf before the first step
+
+
+def note_frozen(optimizer):
+    """A frozen parameter may hold what is not finite, as a mask does. An optimizer outside torch.optim may write it all the same."""
+    for p in discover.parameters(optimizer):
+        if _is_frozen(p) and not _native.is_finite(p):
+            _frozen_as[id(p)] = TensorWeakRef(p), _native.checksum(p)
+
+
+def _is_frozen(parameter):
+    return not parameter.requires_grad and parameter.grad is None
+
+
+def is_result(optimizer, parameter):
+    """False for a frozen parameter that no step of this optimizer has written: torch.optim skips what has no gradient."""
+    if not _is_frozen(parameter):
+        return True
+    noted, checksum = _frozen_as.get(id(parameter), (lambda: None, None))
+    if noted() is parameter and _native.checksum(parameter) == checksum:
+        return False
+    return not guard.is_torchs(type(optimizer))
 
 
 def sinks(session, optimizer):
@@ -17,9 +41,11 @@ def everything(session, optimizer):
     found = []
     named = list(zip(discover.names(optimizer), discover.parameters(optimizer)))
     for name, p in named:
-        if not _native.is_finite(p) and not any(p is a for a in session.allowed_tensors):
+        if not _native.is_finite(p) and not any(p is a for a in session.allowed_tensors) and is_result(optimizer, p):
             found.append(("parameter", name, p))
     for name, p in named:
+        if guard.is_torchs(type(optimizer)) and _is_frozen(p):
+            continue
         state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
         for key, value in (state or {}).items():
             if isinstance(value, torch.Tensor) and not _native.is_finite(value):

@@ -14,6 +14,7 @@ import threading
 import time
 
 from ..base import family, pages, plain_json
+from ..base.say import say
 from ..findings import capsule_alarm, merge
 from ..program import ranks
 from .apart import Apart, directories_of, scratch_outside, written_below
@@ -163,9 +164,8 @@ def _wait_for(wanted, command, environment, settings, directory, seconds, cwd, a
     """Runs it until all that are wanted have told. Why some have not."""
     family.announce(environment, "", settings, directory)
     step, limit = max(one.order["step"] for one in wanted), max(120.0, 6 * seconds)
-    sys.stderr.write(f"finitude: running the program again up to step {step}, all ranks "
-                     f"(the first run took {seconds:.0f} s; Ctrl-C leaves this out) ...\n")
-    sys.stderr.flush()
+    say(f"finitude: running the program again up to step {step}, all ranks "
+        f"(the first run took {seconds:.0f} s; Ctrl-C leaves this out) ...\n")
     with_us = ends_with_us(signal.SIGTERM)
 
     def before_exec():

@@ -11,10 +11,10 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 from .. import _native
+from ..base.say import is_terminal, say
 from . import again
 from . import apart as kept_apart
 from .apart import Apart, scratch_outside
@@ -65,27 +65,17 @@ class _Teller:
     def __init__(self, step, took_first, ring, resumed):
         self.step, self.took_first, self.ring, self.resumed = step, took_first, ring, resumed
         self.said = self.shown = False
-        try:
-            self.terminal = sys.stderr.isatty()
-        except (AttributeError, ValueError):
-            self.terminal = False
-
-    def _write(self, text):
-        try:
-            sys.stderr.write(text)
-            sys.stderr.flush()
-        except (OSError, ValueError, AttributeError):
-            pass
+        self.terminal = is_terminal()
 
     def tell(self, waited):
         if not self.said and (waited > TOLD_FROM or self.took_first > TOLD_FROM):
             self.said = True
             how = f"from {self.resumed}, which takes at most" if self.resumed else "which takes about"
-            self._write(f"finitude: running the program again up to step {self.step} in a second process, {how} "
+            say(f"finitude: running the program again up to step {self.step} in a second process, {how} "
                         f"{_seconds(max(self.took_first, waited))} (Ctrl-C leaves this out) ...\n")
         if self.terminal and waited > TOLD_FROM:
             self.shown = True
-            self._write(f"\rfinitude: second process, {_seconds(waited)}{self._progress()}\x1b[K")
+            say(f"\rfinitude: second process, {_seconds(waited)}{self._progress()}\x1b[K")
 
     def _progress(self):
         try:
@@ -98,7 +88,7 @@ class _Teller:
 
     def end(self):
         if self.shown:
-            self._write("\r\x1b[K")
+            say("\r\x1b[K")
 
 
 def run(start, command, environment, directory, alarm, resumed="", ours=(), stays=None, took=None):
@@ -128,7 +118,7 @@ def run(start, command, environment, directory, alarm, resumed="", ours=(), stay
                 environment = {**environment, kept_apart.ENVIRONMENT: scratch}
             process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                        env=environment, cwd=start.cwd, start_new_session=True, preexec_fn=before_exec)
-        except (OSError, subprocess.SubprocessError) as e:
+        except Exception as e:   # an audit hook of the program may raise anything
             return None, f"the second process could not be started: {getattr(e, 'strerror', None) or e}", ""
         if apart is not None:
             apart.began()

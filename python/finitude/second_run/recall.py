@@ -10,6 +10,7 @@ import torch
 
 from .. import _native
 from ..base import compat
+from ..base.robust import in_any_case
 from ..capsules import capsule
 from ..errors import Reached, raised_from_ours
 from ..findings import findings
@@ -213,8 +214,14 @@ class _SecondRun:
     def put_back(self):
         """Everything as before the second run. Returns the names of what could not be, and what was written or done twice."""
         self.units.again = None
-        _native.trace_stop()
-        _native.trace_clear()
+        *_, lost, twice, _, _, _ = in_any_case(
+            _native.trace_stop, _native.trace_clear, self._put_gradients_back, self.ledger.put_back, self.files.end, self.quiet.end,
+            lambda: compat.end_eager(self.eager), _native.end_again)
+        if self.session.config.level == "trace":
+            _native.trace_start()
+        return lost, twice
+
+    def _put_gradients_back(self):
         if not self.session.recorded and self.units.recorded_at is None:
             _native.tape_clear()
         for p, grad, requires in self.params:
@@ -225,13 +232,6 @@ class _SecondRun:
         if self.scaler is not None:
             self.scaler._per_optimizer_states.clear()
             self.scaler._per_optimizer_states.update(self.stages)
-        lost, twice = self.ledger.put_back(), self.files.end()
-        self.quiet.end()
-        compat.end_eager(self.eager)
-        _native.end_again()
-        if self.session.config.level == "trace":
-            _native.trace_start()
-        return lost, twice
 
 
 def _unscaled(state):

@@ -343,6 +343,10 @@ class Target:
         if left == 1 and self.order.get("capsule"):
             _native.tape_start(capsule.limit(session))
 
+    def failed(self, session):
+        """A failure of ours: this process has nothing to tell."""
+        os._exit(3)
+
     def program_ended(self, session, error):
         if not self.finished:
             found = sinks_of.pending_window(session) or sinks_of.derivative(session, error) or sinks_of.value_in_frames(session, error)

@@ -10,9 +10,10 @@ import torch
 
 from .. import _native
 from ..base import compat
+from ..base.robust import in_any_case
 from ..capsules import capsule
 from ..findings import findings
-from ..program import discover, readers, rehearsal, sinks as sinks_of, streams
+from ..program import discover, quiet, readers, rehearsal, sinks as sinks_of, streams
 from ..program.files import HeldFiles, written_twice
 from ..program.heap import Ledger
 from ..program.quiet import Quiet
@@ -117,6 +118,22 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
     why = _native.rewind_begin()
     if why is not None:
         return False, f"{way}: {why}"
+    try:
+        return _go_back(session, optimizer, alarm, vote, down, {
+            "alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "ledger": ledger, "grads": grads, "weights": weights,
+            "left_out": left_out, "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
+            "twice": [], "drawn": drawn, "named": named, "vote": vote, "counts_down": bool(down), "losses": losses, "since": since,
+        }, params)
+    except BaseException:  # a failure of ours, told of elsewhere: the program goes on from where it stood
+        session.pending = None
+        in_any_case(lambda: give_up(optimizer, {"optimizer": optimizer, "ledger": ledger, "grads": grads, "weights": weights}), session.holds.release,
+                    lambda: vote is not None and vote.leave("the second run failed"))
+        raise
+
+
+def _go_back(session, optimizer, alarm, vote, down, pending, params):
+    """What _begin returns; the window's start has been put back."""
+    ledger, weights, way, over = pending["ledger"], pending["weights"], pending["way"], pending["jumped"]
     ledger.second_run_begins()
     # A program that is to go on must not meet a name that is gone; nor must a rank alone, while the others wait for it.
     goes_on = session.config.on_alarm != "stop" or alarm.get("harmless") or "advisory" in alarm or vote is not None
@@ -129,30 +146,20 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
         _native.rewind_undo()
         weights.put_back()
         return True, why
-    try:
-        session.holds.hold([*sinks_of.watched_optimizers(), *(sharing for o in stepping for sharing in discover.sharing(o))])
-        session.holds.hold_scaler(session.scaler)
-        others = Gradients(optimizer, params, vote is not None)
-        for p in params:
-            if p.grad is not None:
-                p.grad = torch.zeros_like(p.grad)
-        session.pending = {
-            "alarm": alarm, "sinks": held, "expected": expected, "optimizer": optimizer, "ledger": ledger, "grads": grads,
-            "weights": weights, "others": others, "left_out": left_out, "way": way, "tries": tries, "jumped": over, "over": " and ".join(sorted({type(o).__name__ for o in over})),
-            "files": HeldFiles(), "twice": [], "quiet": Quiet(), "drawn": drawn, "named": named, "eager": compat.run_eagerly(), "vote": vote,
-            "counts_down": bool(down), "losses": losses, "since": since,
-        }
-        for count in down:
-            count()
-        if rehearsal.is_under_way():
-            return True, ""          # nothing is recorded
-    except BaseException:  # a failure of ours, told of elsewhere: the program goes on from where it stood
-        _native.rewind_end(True)
-        ledger.put_back()
-        weights.put_back()
-        _as_before_second_run(optimizer, {"optimizer": optimizer, "grads": grads})
-        session.holds.release()
-        raise
+    stepping = [optimizer, *over]
+    session.holds.hold([*sinks_of.watched_optimizers(), *(sharing for o in stepping for sharing in discover.sharing(o))])
+    session.holds.hold_scaler(session.scaler)
+    pending["others"] = Gradients(optimizer, params, vote is not None)
+    for p in params:
+        if p.grad is not None:
+            p.grad = torch.zeros_like(p.grad)
+    pending["files"], pending["quiet"] = HeldFiles(), Quiet()
+    pending["eager"] = compat.run_eagerly()
+    session.pending = pending
+    for count in down:
+        count()
+    if rehearsal.is_under_way():
+        return True, ""          # nothing is recorded
     _native.trace_clear()
     _native.trace_start()
     _native.gradients_are_sinks("advisory" in alarm)
@@ -188,9 +195,28 @@ def _other_data(pending):
     return f"{', '.join(other[:3])} came out with other values" if other else ""
 
 
+def give_up(optimizer, pending):
+    """A failure of ours, or a signal of the program's, ends a second run at its step, or before it has begun: the program goes on as if there
+    had been none. What of that has been done before is done once more, which changes nothing."""
+    is_back = pending["optimizer"] is optimizer
+    in_any_case(
+        _native.trace_stop, lambda: _native.gradients_are_sinks(False), capsule.drop, _native.trace_clear, quiet.let_go,
+        lambda: compat.end_eager(pending.get("eager")), lambda: _native.rewind_end(is_back), pending["ledger"].put_back,
+        pending["weights"].put_back, lambda: "others" in pending and pending["others"].put_back(),
+        lambda: _as_before_second_run(optimizer, pending), lambda: pending.get("vote") and pending["vote"].leave("the second run failed"))
+
+
 def end(session, optimizer, pending):
     """The second run reached `step` again. True if it did what the first did, and the alarm now tells why.
     "again": it did not, and another way is being tried."""
+    try:
+        return _end(session, optimizer, pending)
+    except BaseException:
+        in_any_case(lambda: give_up(optimizer, pending), session.holds.release)
+        raise
+
+
+def _end(session, optimizer, pending):
     _native.trace_stop()
     _native.gradients_are_sinks(False)
     capsule.stop(session, optimizer)

@@ -12,6 +12,7 @@ import os
 import sys
 
 from ..base import family
+from ..base.say import say
 from . import watched
 
 _waiting = []   # at most one _Standin
@@ -132,7 +133,7 @@ def begin():
 
 def _unwatched(home, why):
     """Leaves a note for the report of the whole."""
-    sys.stderr.write(f"finitude: process {os.getpid()} trains unwatched: {why}\n")
+    say(f"finitude: process {os.getpid()} trains unwatched: {why}\n")
     try:
         directory = _make_directory(home)
         with open(os.path.join(directory, "unwatched.json"), "w", encoding="utf-8") as f:
@@ -229,15 +230,18 @@ def _end(session):
     if isinstance(error, SystemExit) and error.__context__ is not None:
         error = error.__context__  # torch.multiprocessing.spawn makes an exit of any exception
     from .. import _native
-    from ..first_run import _cold
+    from ..first_run import ends
+    from ..program import signals
 
+    session.part(signals.hold, signals.ENDED)
     try:
         if session.pending is not None:
-            session.second_run_lost()
+            session.part(session.second_run_lost)
         elif error is not None:
-            session.program_raised(error)
-        session.end()
-    except BaseException:
-        _cold._fail("the report")
+            session.part(session.program_raised, error)
+        ends.close(session)
+    except BaseException as e:       # Ctrl-C once more
+        session.failures.note(e)
+    session.part(signals.let_go)
     _native.set_on(False)
     _native.let_go()

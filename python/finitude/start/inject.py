@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import dataloader
 
 from .. import _native
-from ..base import compat, family
+from ..base import compat, family, say
 from ..base.plain_json import number, safe
 from ..capsules import placing
 from ..capsules.placing import Misfit
@@ -433,15 +433,14 @@ class Injection:
         self.write("not fixed", text, birth=birth, same_birth=same_birth(before, birth), cause=found.get("cause"), fix=found.get("fix"),
                    loss=number(float(window["losses"][-1]["value"])) if window["losses"] else None)
 
+    def failed(self, session):
+        self.write("lost", "a failure of finitude itself ended it")
+
     def write(self, verdict, text, **more):
         """The result, and the end of this process: nothing of the user's code runs after it."""
         temporary = self.order["result"] + f".{os.getpid()}.tmp"
         with open(temporary, "w", encoding="utf-8") as f:
             json.dump(safe({"verdict": verdict, "text": text, "put": getattr(self, "put_what", ""), "notes": getattr(self, "notes", []), **more}), f)
         os.replace(temporary, self.order["result"])
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError, AttributeError):
-                pass
+        say.flush()
         os._exit(0)

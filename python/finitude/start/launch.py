@@ -1,13 +1,14 @@
 """Runs the user's script as Python would, watched. Output, exit code and traceback are what they would be without us."""
 
 import builtins
+import contextlib
 import os
 import pkgutil
 import signal
 import sys
 import types
 
-from ..base import HOME
+from ..base import HOME, say
 
 
 class _Ended(Exception):
@@ -77,7 +78,7 @@ def run_program(target, is_module):
             except ImportError:
                 missing = True
             if missing:
-                sys.stderr.write(f"{sys.executable}: No module named {target}\n")
+                say.say(f"{sys.executable}: No module named {target}\n")
                 return _Ended(1)
             runpy.run_module(target, run_name="__main__", alter_sys=True)
         else:
@@ -94,10 +95,8 @@ def finish(ended):
     error = ended.error
     if error is None:
         sys.exit(ended.code)
-    try:
+    with contextlib.suppress(OSError, ValueError, AttributeError):   # a program may have none, or have closed it
         sys.stdout.flush()
-    except (OSError, ValueError):
-        pass
     trimmed = None if isinstance(error, SyntaxError) and error.__traceback__ is None else _trim(error.__traceback__)
     error.__traceback__ = trimmed
     # What the interpreter leaves behind for debuggers and exit functions.
@@ -116,11 +115,11 @@ def check_script(path):
     if importer is not None:
         if importer.find_spec("__main__") is not None:
             return None
-        sys.stderr.write(f"{sys.executable}: can't find '__main__' module in {os.path.abspath(path)!r}\n")
+        say.say(f"{sys.executable}: can't find '__main__' module in {os.path.abspath(path)!r}\n")
         return 1
     try:
         with open(path, "rb"):
             return None
     except OSError as e:
-        sys.stderr.write(f"{sys.executable}: can't open file {os.path.abspath(path)!r}: [Errno {e.errno}] {e.strerror}\n")
+        say.say(f"{sys.executable}: can't open file {os.path.abspath(path)!r}: [Errno {e.errno}] {e.strerror}\n")
         return 2

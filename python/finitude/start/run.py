@@ -6,6 +6,7 @@ import signal
 import sys
 
 from ..base import family
+from ..base.say import say
 from ..program import ranks
 from ..second_run import started
 from . import launch, watched
@@ -13,7 +14,7 @@ from . import launch, watched
 
 def _unwatched(settings, target, command, why):
     """Says why, and writes it as the report at once: nothing of ours is left that could do so at the end."""
-    sys.stderr.write(f"finitude: {why}; the program runs unwatched.\n")
+    say(f"finitude: {why}; the program runs unwatched.\n")
     if not settings.report:
         return
     document = {
@@ -30,7 +31,7 @@ def _unwatched(settings, target, command, why):
             json.dump(document, f, indent=1)
             f.write("\n")
     except OSError as e:
-        sys.stderr.write(f"finitude: warning: cannot write {settings.report}: {e.strerror}\n")
+        say(f"finitude: warning: cannot write {settings.report}: {e.strerror}\n")
 
 
 def main(settings, is_module, target, arguments, command):
@@ -51,7 +52,11 @@ def main(settings, is_module, target, arguments, command):
         sys.path.insert(0, launch.first_on_path(target))
     ended = launch.run_program(target, is_module)
     if session is not None:
-        _end(session, ended)
+        try:
+            _end(session, ended)
+        except Exception as e:
+            session.failures.note(e)
+            session.end()
     launch.finish(ended)
 
 
@@ -132,27 +137,29 @@ def _look_a_last_time(session, ended):
         ended.error, ended.code = e.with_traceback(None), 1
 
 
+def _last_alarms(session, ended):
+    if session.pending is not None and (lost := session.second_run_lost()) is not None:
+        ended.error, ended.code = lost, 1
+    if ended.error is not None or ended.code not in (None, 0):
+        session.program_raised(ended.error or ended.exit)
+    elif session.target is None:
+        _look_a_last_time(session, ended)
+
+
 def _end(session, ended):
     from .. import _native
-    from ..first_run import _cold
+    from ..first_run import ends
+    from ..program import signals
 
     owner = session.pid == os.getpid()
     if not owner:
         return  # a child the script forked, on its own way out
-    try:
-        if session.pending is not None and (lost := session.second_run_lost()) is not None:
-            ended.error, ended.code = lost, 1
-        if ended.error is not None or ended.code not in (None, 0):
-            session.program_raised(ended.error or ended.exit)
-        elif session.target is None:
-            _look_a_last_time(session, ended)
-        if session.target is None and not isinstance(ended.error, KeyboardInterrupt):
-            _explain_ranks(session)
-        session.has_time = ended.error is None
-        session.end()
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException:
-        _cold._fail("the report")
+    session.part(signals.hold, signals.ENDED)
+    session.part(_last_alarms, session, ended)
+    if session.target is None and not isinstance(ended.error, KeyboardInterrupt):
+        session.part(_explain_ranks, session)
+    session.has_time = ended.error is None
+    ends.close(session)
+    session.part(signals.let_go)
     _native.set_on(False)
     _native.let_go()

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from ..base import family, pages
+from ..base import family, pages, say
 from ..findings import merge
 from ..second_run import again
 
@@ -47,11 +47,7 @@ def wait(command, environment):
 
 def leave(code):
     """Ends this process as the command ended."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):
-            pass
+    say.flush()
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # it left its own
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
@@ -98,8 +94,7 @@ class Run:
             pages.tell(document)
             text, places = self._write(members, document)
         if not os.environ.get(family.INJECT):  # else the verdict is what is told
-            sys.stderr.write(merge.closing_line(document, 0, os.path.relpath(places[0]) if places else "") + "\n")
-            sys.stderr.flush()
+            say.say(merge.closing_line(document, 0, os.path.relpath(places[0]) if places else "") + "\n")
         self._html(members, text)
 
     def _write(self, members, document):
@@ -123,11 +118,11 @@ def main(settings, target, command):
     """Ends by SystemExit, or by the command's own signal."""
     run = Run(settings, target, command)
     if target.obstacle:
-        sys.stderr.write(f"finitude: {target.obstacle}; the program runs unwatched.\n")
+        say.say(f"finitude: {target.obstacle}; the program runs unwatched.\n")
     try:
         code = wait(run.argv, run.environment)
     except OSError as e:
-        sys.stderr.write(f"finitude: cannot start {run.argv[0]}: {e.strerror}\n")
+        say.say(f"finitude: cannot start {run.argv[0]}: {e.strerror}\n")
         sys.exit(EXIT_CANNOT)
     run.report(code)
     leave(code)

@@ -1,0 +1,47 @@
+"""Standard error as a guest uses it: a program may have none, may have closed it, or may have put an object of its own in its place."""
+
+import contextlib
+import os
+import sys
+
+
+def _stream():
+    return getattr(sys, "stderr", None)
+
+
+def say(text):
+    """Writes the text, where something takes it. Raises nothing."""
+    with contextlib.suppress(Exception):
+        _stream().write(text)
+        _stream().flush()
+
+
+def is_terminal():
+    try:
+        return bool(_stream().isatty())
+    except Exception:
+        return False
+
+
+def has_colour():
+    return is_terminal() and not os.environ.get("NO_COLOR")
+
+
+def has_unicode():
+    encoding = getattr(_stream(), "encoding", None)
+    return isinstance(encoding, str) and encoding.lower().replace("-", "").startswith("utf")
+
+
+def width():
+    """Columns of the terminal; 80 where there is none."""
+    try:
+        return os.get_terminal_size(_stream().fileno()).columns if is_terminal() else 80
+    except Exception:
+        return 80
+
+
+def flush():
+    """Standard output and standard error."""
+    for name in ("stdout", "stderr"):
+        with contextlib.suppress(Exception):
+            getattr(sys, name).flush()

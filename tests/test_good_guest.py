@@ -1,0 +1,189 @@
+"""What a program may be that has no standard error, refuses to fork, or trains with what is not finite on purpose: it ends as without us."""
+
+import pytest
+
+import helpers
+
+FROZEN = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+NAN, INF = float("nan"), float("inf")
+
+class Attention(nn.Module):
+    def __init__(self, size=4, width=8):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mask = nn.Parameter(torch.triu(torch.full((size, size), -INF), 1), requires_grad=False)
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.out(torch.softmax(q @ k.transpose(1, 2) / 4 + self.mask, -1) @ v)
+
+class Own(torch.optim.Optimizer):
+    def __init__(self, params, lr=0.01, ruins=False):
+        super().__init__(params, dict(lr=lr))
+        self.ruins = ruins
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.sub_(p.grad, alpha=group["lr"])
+                elif self.ruins:
+                    p.add_(NAN)
+
+model = Attention()
+{make}
+for i in range(8):
+    x = torch.randn(2, 4, 8)
+    {before}
+    def evaluate():
+        opt.zero_grad()
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        return loss
+    {step}
+print("ended", sum(p.double().sum().item() for p in model.parameters() if p.requires_grad))
+"""
+STEP = "evaluate(); opt.step()"
+MAKES = {
+    "AdamW": "opt = torch.optim.AdamW(model.parameters(), 1e-3)",
+    "AdamW, for-loop": "opt = torch.optim.AdamW(model.parameters(), 1e-3, foreach=False)",
+    "AdamW, foreach": "opt = torch.optim.AdamW(model.parameters(), 1e-3, foreach=True)",
+    "AdamW, fused": "opt = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)",
+    "SGD with momentum": "opt = torch.optim.SGD(model.parameters(), 1e-2, momentum=0.9, weight_decay=0.1)",
+    "a second group": "opt = torch.optim.Adam([{'params': [p for p in model.parameters() if p.requires_grad]}, {'params': [model.mask], 'lr': 0.5}], 1e-3)",
+    "a class of its own": "opt = Own(model.parameters())",
+}
+
+
+def _program(make, before="pass", step=STEP):
+    return FROZEN.format(make=make, before=before, step=step)
+
+
+@pytest.mark.parametrize("name", MAKES)
+def test_a_frozen_parameter_that_holds_inf_is_no_result_of_a_step(tmp_path, name):
+    got = helpers.run(tmp_path, _program(MAKES[name]), "--on-alarm", "raise")
+    got.assert_silent()
+    assert helpers.plain(tmp_path, "train.py").out == got.out, got.told()
+
+
+SILENT = {
+    "frozen later": ("opt = torch.optim.AdamW(model.parameters(), 1e-3)", STEP,
+                     "if i == 4: model.out.bias.requires_grad_(False); model.out.bias.grad = None; model.mask.data[0, 0] = 1; model.out.bias.data[0] = 0.0\n"
+                     "    if i == 5: model.mask.data[1, 0] = -INF"),
+    "a search along a line": ("opt = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)", "opt.step(evaluate)", "pass"),
+    "a closure": ("opt = torch.optim.SGD(model.parameters(), 0.1)", "opt.step(evaluate)", "pass"),
+    "a group that comes later": ("opt = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.1)", STEP,
+                                 "if i == 3: opt.add_param_group({'params': [model.mask]})"),
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_nor_where(tmp_path, name):
+    make, step, before = SILENT[name]
+    got = helpers.run(tmp_path, _program(make, before, step), "--on-alarm", "raise")
+    got.assert_silent()
+    assert helpers.plain(tmp_path, "train.py").out == got.out, got.told()
+
+
+def test_a_parameter_that_is_trained_and_begins_with_inf_is_an_alarm(tmp_path):
+    unused = "model.unused = nn.Parameter(torch.tensor([INF])); opt = torch.optim.SGD(model.parameters(), 0.1)"
+    got = helpers.run(tmp_path, _program(unused), "--on-alarm", "raise")
+    assert got.the_alarm()["cause"]["class"] == "corrupted-state" and got.code == 1, got.told()
+
+
+def test_so_is_a_frozen_one_that_the_optimizer_writes(tmp_path):
+    got = helpers.run(tmp_path, _program("opt = Own(model.parameters(), ruins=True); model.mask.data.zero_()"), "--on-alarm", "raise")
+    assert got.the_alarm()["sink"] == {"kind": "parameter", "name": "mask"} and got.code == 1, got.told()
+
+
+# -- no standard error -------------------------------------------------------------------------------
+
+STREAMS = {
+    "None": "sys.stderr = None",
+    "closed": "sys.stderr.close()",
+    "one that fails": "sys.stderr = type('Broken', (), {'write': lambda *_: 1 / 0, 'flush': lambda *_: None})()",
+    "no standard output either": "print('begun', flush=True); sys.stdout = sys.stderr = None",
+}
+LOOP = helpers.TRAINING + """
+import sys
+{streams}
+for k, x in enumerate(batches):
+    opt.zero_grad()
+    loss = loss_of(x) * (NAN if k == {bad} else 1)
+    loss.backward()
+    opt.step()
+if sys.stdout is not None: print("ended", finite())
+sys.exit(5)
+"""
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_program_without_standard_error(tmp_path, name):
+    """Healthy; with a step that is skipped; with one that ends it."""
+    got = helpers.run(tmp_path, LOOP.format(streams=STREAMS[name], bad=-1))
+    plain = helpers.plain(tmp_path, "train.py")
+    assert (got.code, got.out) == (plain.code, plain.out) == (5, plain.out), got.told()
+    assert got.report["outcome"] == "clean" and got.watched["steps"] == 6, got.told()
+    got = helpers.run(tmp_path, LOOP.format(streams=STREAMS[name], bad=3), "--on-alarm", "skip")
+    assert (got.code, got.out) == (5, plain.out) and got.the_alarm()["step"] == 3 and got.the_alarm()["births"], got.told()
+    got = helpers.run(tmp_path, LOOP.format(streams=STREAMS[name], bad=3), "--on-alarm", "stop")
+    assert got.code == 1 and got.the_alarm()["action"] == "stopped", got.told()
+
+
+# -- a fork that is refused or interrupted -----------------------------------------------------------
+
+REFUSES = """
+import sys
+def hook(event, arguments):
+    if event == "os.fork": raise {error}("this program does not fork")
+sys.addaudithook(hook)
+"""
+BAD_STEP = """
+for k, x in enumerate(batches):
+    opt.zero_grad()
+    loss = loss_of(x / (0 if k in (2, 4) else 1))
+    loss.backward()
+    opt.step()
+print("ended", finite(), model.weight.sum().item())
+"""
+PLAIN = BAD_STEP.replace("    opt.step()", "    if k not in (2, 4): opt.step()")
+
+
+@pytest.mark.parametrize("error", ["RuntimeError", "PermissionError", "MemoryError"])
+def test_a_program_that_does_not_fork(tmp_path, error):
+    got = helpers.run(tmp_path, helpers.TRAINING + REFUSES.format(error=error) + BAD_STEP, "--on-alarm", "skip")
+    helpers.write_script(tmp_path, helpers.TRAINING + PLAIN, "plain.py")
+    assert (got.code, got.out) == (0, helpers.plain(tmp_path, "plain.py").out), got.told()
+    assert [(a["step"], a["rerun"], a["births"][0]["op"]) for a in got.alarms] == \
+        [(2, "persistent", "aten::div"), (4, "persistent", "aten::div")], got.told()
+
+
+CTRL_C = """
+import os, signal
+def come():
+    global left
+    if left: left -= 1; os.kill(os.getpid(), signal.SIGINT)
+left = 1
+os.register_at_fork({when}=come)
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after_in_parent"])
+def test_ctrl_c_while_it_forks_is_heard_and_leaves_no_process(tmp_path, when):
+    text = helpers.TRAINING + CTRL_C.format(when=when) + """
+for k, x in enumerate(batches):
+    opt.zero_grad()
+    loss = loss_of(x / (0 if k in (2, 4) else 1))
+    loss.backward()
+    try:
+        opt.step()
+    except KeyboardInterrupt:
+        children = open(f"/proc/self/task/{os.getpid()}/children").read().split()
+        print("heard at", k, "processes left", len(children))
+print("ended", finite())
+"""
+    got = helpers.run(tmp_path, text, "--on-alarm", "skip")
+    assert (got.code, got.out) == (0, "heard at 2 processes left 0\nended True\n"), got.told()
+    assert [a["step"] for a in got.alarms] == [2, 4] and got.alarms[1]["births"], got.told()
