@@ -225,7 +225,7 @@ class ByHand:
                 mark.put_back()
             bad.ledger.mend()
             self.behind = alarm if is_written and not bad.is_zeroed else None
-        session.report.unexplained = alarm
+        session.report.begin(alarm)
         runs = session.second_runs
         if bad.explained is not None:
             if not bad.explained.apply(session, alarm):

@@ -239,5 +239,6 @@ def _end(session):
         session.end()
     except BaseException:
         _cold._fail("the report")
+        _cold.last_word()
     _native.set_on(False)
     _native.let_go()

@@ -8,7 +8,7 @@ import sys
 from ..base import family
 from ..program import ranks
 from ..second_run import started
-from . import launch, watched
+from . import launch, watched, witness
 
 
 def _unwatched(settings, target, command, why):
@@ -148,11 +148,13 @@ def _end(session, ended):
             _look_a_last_time(session, ended)
         if session.target is None and not isinstance(ended.error, KeyboardInterrupt):
             _explain_ranks(session)
+        witness.of_children(session.report.planned_directory())
         session.has_time = ended.error is None
         session.end()
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException:
         _cold._fail("the report")
+        _cold.last_word()
     _native.set_on(False)
     _native.let_go()
