@@ -1,9 +1,11 @@
 """capsule.json has a checksum of itself: whatever bit of it changes, no command takes it for what was written."""
 
 import json
+import os
 import pathlib
 import random
 import shutil
+import subprocess
 
 import pytest
 import torch  # noqa: F401  its libraries
@@ -12,7 +14,9 @@ import helpers
 from finitude import _native
 from finitude.base import checked_json
 from finitude.findings import capsule_alarm
+from finitude.words import cli
 
+PLAYER = os.path.join(os.path.dirname(_native.__file__), "finitude-replay")
 DATA = pathlib.Path(__file__).with_name("data") / "capsules"
 SCRIPT = """
 import torch
@@ -79,6 +83,35 @@ def test_a_report_tells_of_damage_to_the_other_files(made, tmp_path):
     result = helpers.finitude(tmp_path, "report", str(copy))
     assert result.code == 3 and "tape.bin is damaged" in result.err and "step 2" in result.out, result.told()
     assert helpers.finitude(tmp_path, "report", str(made)).code == 0
+
+
+@pytest.mark.parametrize("file", ["capsule.json", "tape.bin", "tensors.safetensors", "start.safetensors", "statistics.bin"])
+def test_each_command_ends_with_3_over_a_flipped_bit_of_any_file(made, tmp_path, file, capfd):
+    """Also where the command itself does not read that file."""
+    draw, sound = random.Random(file), (made / file).read_bytes()
+    copy = tmp_path / "copy"
+    shutil.copytree(made, copy)
+    for bit in draw.sample(range(8 * len(sound)), 12):
+        data = bytearray(sound)
+        data[bit // 8] ^= 1 << bit % 8
+        (copy / file).write_bytes(data)
+        for words in (["replay", str(copy)], ["report", str(copy)], ["dump", str(copy)], ["diff", str(copy), str(made)], ["pack", str(copy)]):
+            assert cli.main(words) == 3, (words, bit, capfd.readouterr())
+        capfd.readouterr()
+    (copy / file).write_bytes(sound)
+    for words in (["replay", str(copy)], ["report", str(copy)], ["dump", str(copy)], ["diff", str(copy), str(made)]):
+        assert cli.main(words) == 0, capfd.readouterr()
+
+
+def test_the_player_ends_with_3_too(made, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(made, copy)
+    data = bytearray((copy / "statistics.bin").read_bytes())
+    data[len(data) // 2] ^= 4
+    (copy / "statistics.bin").write_bytes(data)
+    done = subprocess.run([PLAYER, "--", copy], capture_output=True, text=True, timeout=60, env={"PATH": "/nowhere"})
+    assert done.returncode == 3 and "statistics.bin is damaged" in done.stderr and "same bits" in done.stdout, done
+    assert subprocess.run([PLAYER, made], capture_output=True, timeout=60).returncode == 0
 
 
 def test_both_languages_write_the_same_sum(made, tmp_path):

@@ -95,3 +95,19 @@ def test_arguments_and_losses_of_an_alarm_are_not_told():
     alarm = {"births": [{"op": "aten::pow", "scalars": [{"arg": "exponent", "text": "2.5"}]}], "loss": 0.25,
              "cause": {"onsets": [{"quantity": "loss", "step": 3, "from": 0.5, "to": 8.0}], "class": "overflow"}}
     assert capsule_alarm.without_sources(alarm) == {"births": [{"op": "aten::pow"}], "loss": None, "cause": {"class": "overflow"}}
+
+
+def test_the_report_of_the_run_keeps_statistics_and_no_value(made):
+    """report.json, its page and --report: places stay, the text of lines, arguments and values do not."""
+    folder, capsule, result = made
+    report, page = result.report, (capsule.parent / "report.html").read_text()
+    inside = json.loads((capsule.parent / "report.json").read_text())
+    for one in (report, inside):
+        (alarm,) = one["alarms"]
+        birth = alarm["births"][0]
+        assert (birth["op"], birth["line"] > 0, birth["file"].endswith("train.py")) == ("aten::log", True, True)
+        assert birth["inputs"][0]["zero"] == 96 and one["command"] == [] and alarm["loss"] == "-Infinity"   # no value of the data
+        assert not {"source", "scalars", "samples"} & birth.keys() and not {"history", "saved"} & alarm.keys()
+        given_away = [v for v in VALUES if any(abs(n - v) < 1e-6 or abs(n - v * v) < 1e-6 for n in numbers(one))]
+        assert not given_away
+    assert not [v for v in VALUES if str(v)[:6] in page] and "torch.log" not in page

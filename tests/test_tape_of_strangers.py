@@ -71,6 +71,41 @@ def test_only_operators_that_may_be_called():
     assert "not allowed" in play([("aten::from_file", "")], [], [], namespaces=("aten", "c10d"))["missing"][0]
 
 
+FULL = [("aten::full", "")]
+
+
+@pytest.mark.parametrize(("position", "numbers", "what"), [
+    (2, [-100, -1, 12, 13, 20, 45, 200, 1000, 1 << 40], "dtype"), (3, [-1, 8, 100, 1 << 40], "layout")])
+def test_numbers_of_dtypes_and_layouts_that_there_are_not(position, numbers, what):
+    """Kernels index tables with them."""
+    for number in numbers:
+        args = [t.values(t.integer(2)), t.number(1.0), *[t.NONE] * 4]
+        args[position] = t.integer(number)
+        assert f"names a {what} that there is not" in why(FULL, [t.made(8)], [t.call(0, args, [t.tensor(0, [2])])]), number
+
+
+@pytest.mark.parametrize("number", [-1, 4, 77, 1 << 33])
+def test_numbers_of_memory_formats_that_there_are_not(number):
+    args = [t.tensor(0, [2, 2]), t.integer(number)]
+    assert "names a memory format that there is not" in why([("aten::clone", "")], [X, t.made(16)], [t.call(0, args, [Y])])
+
+
+def test_every_dtype_in_between_is_an_answer():
+    """Each that there is, also where the operator has no kernel for it."""
+    for number in range(46):
+        args = [t.values(t.integer(2)), t.number(1.0), t.integer(number), *[t.NONE] * 3]
+        play(FULL, [t.made(8)], [t.call(0, args, [t.tensor(0, [2])])])
+
+
+@pytest.mark.parametrize("name", [("_print", ""), ("from_file", ""), ("from_file", "out"), ("_cufft_clear_plan_cache", ""), ("_assert_scalar", ""),
+                                  ("_cufft_set_plan_cache_max_size", "")])
+def test_operators_that_act_outside_are_not_called(name, capfd):
+    """They print, read a file, or set something in the process; none computes with tensors alone."""
+    played = play([(f"aten::{name[0]}", name[1])], [], [t.call(0, [t.string("hello")], [])])
+    assert len(played["missing"]) == 1 and "not allowed" in played["missing"][0]
+    assert capfd.readouterr() == ("", "")
+
+
 def test_memory_that_nobody_has():
     """An allocation that fails is an answer, not the end of the process."""
     empty = [("aten::empty", "memory_format")]

@@ -79,6 +79,22 @@ std::string capsule_write_beside(const std::string& folder, const std::string& a
   return why;
 }
 
+// [(folder, the name that it has now, or "": it is removed)]
+py::list told(const std::vector<capture::LeftBehind>& left) {
+  py::list list;
+  for (const capture::LeftBehind& one : left) list.append(py::make_tuple(one.folder, one.kept_as));
+  return list;
+}
+
+py::list settle_left_behind(const std::string& runs) {
+  std::vector<capture::LeftBehind> left;
+  {
+    const py::gil_scoped_release release;
+    left = capture::settle_left_behind(runs, capture::is_whole_capsule);
+  }
+  return told(left);
+}
+
 py::list capsules_done() {
   py::list list;
   for (const capture::CapsuleDone& done : capture::CapsuleQueue::get().take_done()) {
@@ -90,6 +106,7 @@ py::list capsules_done() {
     d["write_seconds"] = done.times.write;
     d["check_seconds"] = done.times.check;
     d["replay_seconds"] = done.replay_seconds;
+    d["left_behind"] = told(done.left_behind);
     list.append(std::move(d));
   }
   return list;
@@ -110,7 +127,7 @@ void define_capsules(py::module_& m) {
         py::call_guard<py::gil_scoped_release>());
   m.def("capsules_give_up", [] { capture::CapsuleQueue::get().give_up(); });
   m.def("capsules_keep_newest", &capture::keep_newest, py::call_guard<py::gil_scoped_release>());
-  m.def("capsules_remove_left_behind", &capture::remove_left_behind, py::call_guard<py::gil_scoped_release>());
+  m.def("capsules_settle_left_behind", &settle_left_behind);
   m.def("capsule_damage", &capture::capsule_damage, py::call_guard<py::gil_scoped_release>());
   // (why not, capsule.json, {name: bytes of the tensor}, inputs of its tape as tape_inputs has them)
   m.def("capsule_read", [](const std::string& folder) -> py::tuple {

@@ -156,7 +156,8 @@ json unwritten_fills(const Tape& tape) {
   return found;
 }
 
-Status write_parts(const fs::path& at, CapsuleDraft draft, const CapsuleHooks& hooks, CapsuleTimes* times) {
+// *about_written: what its capsule.json holds.
+Status write_parts(const fs::path& at, CapsuleDraft draft, const CapsuleHooks& hooks, CapsuleTimes* times, json* about_written) {
   json& about = draft.about;
   json statistics = json::object();
   if (draft.redact) statistics = redact(draft.tape);
@@ -182,16 +183,20 @@ Status write_parts(const fs::path& at, CapsuleDraft draft, const CapsuleHooks& h
   about["redacted"] = draft.redact;
   about["files"] = files;
   if (draft.redact) about["tensors"] = statistics;
-  if (Status status = write_about(at / kAboutFile, about, hooks, times); !status.ok() || !hooks.tried) return status;
-  // What is in memory is needed no more.
-  draft.tape = {};
-  draft.start.clear();
-  draft.copied.clear();
-  contents.clear();
-  about["replay"] = hooks.tried(at.string());
+  Status status = write_about(at / kAboutFile, about, hooks, times);
+  *about_written = std::move(about);
+  return status;
+}
+
+// The folder has its name and is whole. How a replay came out is put into its capsule.json, which is replaced in one step.
+void try_replay(const fs::path& folder, json about, const CapsuleHooks& hooks, CapsuleTimes* times) {
+  about["replay"] = hooks.tried(folder.string());
+  const fs::path beside = folder / (std::string(kAboutFile) + ".replayed");
   std::error_code error;
-  fs::remove(at / kAboutFile, error);
-  return write_about(at / kAboutFile, about, {}, times);  // whoever gives up now gave up the replay
+  fs::remove(beside, error);
+  const Status status = write_about(beside, about, {}, times);  // whoever gives up now gave up the replay
+  if (status.ok()) fs::rename(beside, folder / kAboutFile, error);
+  if (!status.ok() || error) fs::remove(beside, error);  // the capsule stays as it is
 }
 
 Status read_part(const FileSource& source, const json& files, const char* name, std::string* bytes) {
@@ -307,8 +312,9 @@ Status write_capsule(const std::string& folder, CapsuleDraft draft, const Capsul
   const fs::path final_path(folder);
   std::error_code error;
   Status status;
+  json about;
   try {
-    status = write_parts(temporary, std::move(draft), hooks, times);
+    status = write_parts(temporary, std::move(draft), hooks, times, &about);
   } catch (const std::exception& e) {
     status = Status(std::string("cannot be written: ") + e.what());
   }
@@ -317,7 +323,14 @@ Status write_capsule(const std::string& folder, CapsuleDraft draft, const Capsul
     fs::rename(temporary, final_path, error);
     if (error) status = Status("cannot get its name: " + error.message());
   }
-  if (!status.ok()) fs::remove_all(temporary, error);
+  if (!status.ok()) {
+    fs::remove_all(temporary, error);
+    return status;
+  }
+  try {
+    if (hooks.tried) try_replay(final_path, std::move(about), hooks, times);
+  } catch (const std::exception&) {  // of the replay: the capsule is there
+  }
   return status;
 }
 
@@ -339,6 +352,8 @@ std::vector<std::string> capsule_damage(const std::string& folder) {
   }
   return found;
 }
+
+bool is_whole_capsule(const std::string& folder) { return capsule_damage(folder).empty(); }
 
 Status read_capsule(const std::string& folder, json* about, Tape* tape, TensorBytes* start) {
   return read_capsule_from(files_in(folder), about, tape, start);

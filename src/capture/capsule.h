@@ -50,7 +50,8 @@ struct CapsuleDraft {
 Status draft_capsule(Tape tape, nlohmann::json about, const CapsuleOptions& options, std::vector<NamedTensor> start, CapsuleDraft* draft);
 
 struct CapsuleHooks {
-  // What becomes "replay" in capsule.json, told of the folder, which lacks nothing but that and its name; none: that stays what it was.
+  // What becomes "replay" in capsule.json, called with the folder, which has its name and lacks nothing but that; none: that stays
+  // what it was.
   std::function<std::string(const std::string& folder)> tried;
   const std::atomic<bool>* cancelled = nullptr;  // ends it early
   bool trains_on = false;  // the program: its processors are left to it, and the files are read back after they were written
@@ -62,7 +63,7 @@ struct CapsuleTimes {  // of all its files
 };
 
 // Writes the folder under another name, reads its files back while they are written, holds them against what was to be written, and
-// gives it its name: a folder of that name is whole. Fails where the folder is there already; then, as in every other failure, nothing
+// gives it its name: a folder of that name is whole. Only then it is replayed. Fails where the folder is there already; then, as in every other failure, nothing
 // of what was written stays. Any thread.
 Status write_capsule(const std::string& folder, CapsuleDraft draft, const CapsuleHooks& hooks = {}, CapsuleTimes* times = nullptr);
 Status write_capsule(const std::string& folder, Tape tape, nlohmann::json about,
@@ -78,6 +79,9 @@ Status read_capsule(const std::string& folder, nlohmann::json* about, Tape* tape
 
 // What is wrong with each of its files that is missing or damaged, also with those that a replay does not read: "tape.bin is damaged: ..."
 std::vector<std::string> capsule_damage(const std::string& folder);
+
+// Whether none of its files is missing or damaged.
+bool is_whole_capsule(const std::string& folder);
 
 // What the traced run saw of each op; nothing else than that and capsule.json is read. Fails where a capsule has none. redacted: may be null.
 Status read_capsule_statistics(const std::string& folder, nlohmann::json* about, record::Trace* trace, bool* redacted = nullptr);

@@ -105,7 +105,25 @@ bool is_left_behind(const std::string& name) {
   return now && *now != start;  // another one has its number
 }
 
-void remove_left_behind(const std::string& runs) noexcept try {
+namespace {
+
+void settle(const fs::path& folder, const std::function<bool(const std::string&)>& is_whole, std::vector<LeftBehind>* found) {
+  std::error_code error;
+  if (is_whole && is_whole(folder.string())) {
+    const std::string name = folder.filename().string();
+    const fs::path kept = folder.parent_path() / name.substr(0, name.rfind(kPartial));
+    if (!fs::exists(fs::symlink_status(kept, error))) fs::rename(folder, kept, error);
+    else return;  // it stays under the name that it has
+    if (!error) found->push_back({folder.string(), kept.string()});
+    return;
+  }
+  if (fs::remove_all(folder, error) > 0 && !error) found->push_back({folder.string(), ""});
+}
+
+}  // namespace
+
+std::vector<LeftBehind> settle_left_behind(const std::string& runs, const std::function<bool(const std::string&)>& is_whole) noexcept try {
+  std::vector<LeftBehind> found;
   std::size_t seen = 0;
   const std::function<void(const fs::path&, int)> look = [&](const fs::path& folder, int levels) {
     std::error_code error;
@@ -113,12 +131,14 @@ void remove_left_behind(const std::string& runs) noexcept try {
       std::error_code unknown;
       if (it->is_symlink(unknown) || !it->is_directory(unknown)) continue;
       const std::string name = it->path().filename().string();
-      if (is_left_behind(name)) fs::remove_all(it->path(), unknown);
+      if (is_left_behind(name)) settle(it->path(), is_whole, &found);
       else if (levels > 1 && !name.starts_with("step-")) look(it->path(), levels - 1);
     }
   };
   if (!runs.empty()) look(runs, kLevels);
+  return found;
 } catch (...) {
+  return {};
 }
 
 void keep_newest(const std::string& folder, std::uint32_t count, const std::string& newest) noexcept try {

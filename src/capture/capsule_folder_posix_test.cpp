@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 namespace finitude::capture {
 namespace {
@@ -84,17 +85,23 @@ TEST_F(CapsuleFolders, OfThoseWhoAreGoneAndOfNobodyElse) {
   const fs::path outside = root_.string() + "-outside";
   fs::create_directories(outside / name(left));
   fs::create_directory_symlink(outside, root_ / "linked");
-  remove_left_behind(root_.string());
+  const auto is_whole = [&](const std::string& folder) { return folder == deep; };
+  const std::vector<LeftBehind> settled = settle_left_behind(root_.string(), is_whole);
+  ASSERT_EQ(settled.size(), 2u);
+  for (const LeftBehind& one : settled) {
+    EXPECT_EQ(one.kept_as, one.folder == deep ? (root_ / "run" / "rank-1" / "step-000002-optimizer-1").string() : "");
+  }
+  EXPECT_TRUE(fs::exists(root_ / "run" / "rank-1" / "step-000002-optimizer-1"));
   EXPECT_FALSE(fs::exists(left));
   EXPECT_FALSE(fs::exists(deep));
   for (const std::string& kept : {own, living, (outside / name(left)).string()}) EXPECT_TRUE(fs::exists(kept)) << kept;
   for (const std::string& kept : others) EXPECT_TRUE(fs::exists(root_ / "run" / kept)) << kept;
   end(alive);
-  remove_left_behind(root_.string());
+  settle_left_behind(root_.string(), {});
   EXPECT_FALSE(fs::exists(living));
   EXPECT_TRUE(fs::exists(own));
   fs::remove_all(outside);
-  remove_left_behind((root_ / "nowhere").string());
+  EXPECT_TRUE(settle_left_behind((root_ / "nowhere").string(), {}).empty());
 }
 
 TEST_F(CapsuleFolders, HaveNamesOfTheirOwn) {

@@ -136,7 +136,7 @@ CapsuleDone CapsuleQueue::write(CapsuleJob job) noexcept {
     done.why_not = given_up_ ? "was given up" : write_capsule(job.folder, std::move(job.draft), hooks, &done.times).why();
     const std::string parent = std::filesystem::path(job.folder).parent_path().string();
     if (done.why_not.empty() && job.keep != 0) keep_newest(parent, job.keep, job.folder);
-    if (!given_up_) remove_left_behind(job.runs);
+    if (!given_up_) done.left_behind = settle_left_behind(job.runs, is_whole_capsule);
   } catch (const std::exception& e) {
     done.why_not = std::string("cannot be written: ") + e.what();
   } catch (...) {

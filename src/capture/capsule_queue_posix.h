@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "capture/capsule.h"
+#include "capture/capsule_folder_posix.h"
 
 namespace finitude::capture {
 
@@ -19,7 +20,7 @@ struct CapsuleJob {
   CapsuleDraft draft;                                     // let go of its start
   std::string replayed = "not tried";                     // how a replay came out before
   std::function<std::string(const std::string&)> tried;   // CapsuleHooks::tried
-  std::string runs;                                       // what others left behind below it is removed; empty: nothing is
+  std::string runs;                                       // what others left behind below it is settled; empty: nothing is
   std::uint32_t keep = 0;                                 // so many capsules stay in its folder; 0: all
 };
 
@@ -27,6 +28,7 @@ struct CapsuleDone {
   std::string folder, why_not, replayed;
   CapsuleTimes times;
   double replay_seconds = 0;
+  std::vector<LeftBehind> left_behind;  // by others, and settled
 };
 
 // Any thread may call it. The thread of its own is there as long as there is something to write, takes no signal, and is nicer than the

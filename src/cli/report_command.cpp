@@ -2,7 +2,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "capture/capsule.h"
 #include "cli/commands.h"
+#include "show/capsule_ops.h"
 #include "show/json_file.h"
 #include "show/printable.h"
 #include "show/show.h"
@@ -29,7 +31,10 @@ int report_command(const ReportWords& words, const Console& console) {
     console.out << show::terminal(report,
                                   {console.screen.colour, console.screen.width, console.screen.unicode});
   }
-  return kDone;
+  if (!show::is_capsule_folder(words.file)) return kDone;
+  const std::vector<std::string> damage = capture::capsule_damage(words.file);  // of its files that a report does not read
+  for (const std::string& why : damage) console.complain(words.file + ": " + why);
+  return damage.empty() ? kDone : kUnreadable;
 }
 
 }  // namespace finitude::cli

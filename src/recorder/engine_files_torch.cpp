@@ -62,7 +62,14 @@ void Engine::write_capsule(Watched& watched, json& alarm, SecondRun& run) {
     return;
   }
   capture::keep_newest(folder_, options_.capsules, path);
-  capture::remove_left_behind(options_.runs);
+  say_left_behind(capture::settle_left_behind(options_.runs, capture::is_whole_capsule));
+}
+
+void Engine::say_left_behind(const std::vector<capture::LeftBehind>& left) const noexcept {
+  for (const capture::LeftBehind& one : left) {
+    say(one.kept_as.empty() ? "finitude: removed " + one.folder + ": a part of a capsule, of a run that was killed\n"
+                            : "finitude: " + one.kept_as + ": a whole capsule of a run that was killed has its name now\n");
+  }
 }
 
 void Engine::settle_capsules() {
@@ -71,6 +78,7 @@ void Engine::settle_capsules() {
   for (const capture::CapsuleDone& done : capture::CapsuleQueue::get().take_done(mine)) {
     const std::uint64_t step = pending_[done.folder];
     pending_.erase(done.folder);
+    say_left_behind(done.left_behind);
     document_.settle_capsule(done.folder, done.why_not);
     if (done.why_not.empty()) continue;
     document_.not_watched(capsule_of(step) + "its folder " + done.why_not);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "capture/capsule_folder_posix.h"
 #include "decide/policy.h"
 #include "finitude/recorder.h"
 #include "observe/no_warnings_torch.h"
@@ -81,6 +82,7 @@ class Engine {
   void write_capsule(Watched& watched, nlohmann::json& alarm, SecondRun& run);
   // Capsules that are written beside the program: what has come of them; until there are none any more.
   void settle_capsules();
+  void say_left_behind(const std::vector<capture::LeftBehind>& left) const noexcept;
   void finish_capsules();
   Status write_reports();
   void tell_unwritten(const Status& status);  // once

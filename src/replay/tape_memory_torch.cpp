@@ -257,9 +257,8 @@ at::Tensor TapeMemory::tensor(const Value& value) {
 
 c10::IValue TapeMemory::argument(const Value& value, const c10::Argument& argument,
                                  const std::vector<at::Generator>& generators) {
+  if (value.kind == Value::kInt) check_enumeration(argument, value.number);
   if (retype_ && !as_recorded_ && value.kind == Value::kInt && is_dtype(argument)) {
-    TORCH_CHECK(value.number >= 0 && value.number < static_cast<std::int64_t>(c10::NumScalarTypes),
-                "the tape names a dtype that there is not");
     return static_cast<std::int64_t>(retype_->of(static_cast<c10::ScalarType>(value.number)));
   }
   // Only memory that a GPU is to read is worth pinning, and only such a torch can.

@@ -32,12 +32,25 @@ using capture::Tape;
 
 constexpr std::uint32_t kMaxGenerators = 4096;
 
-// Operators that reach outside the process, or take an address for granted.
-bool reaches_out(const std::string& name) {
-  for (const char* denied : {"aten::from_file", "aten::_cuda", "aten::_unsafe_masked_index_put_accumulate"}) {
-    if (name.starts_with(denied)) return true;
-  }
-  return false;
+// Operators that change the process, or take an address for granted.
+bool is_denied(const std::string& name) { return name.starts_with("aten::_cuda") || name.starts_with("aten::_unsafe_masked_index_put_accumulate"); }
+
+bool holds_tensor(const c10::TypePtr& type) {
+  if (type->kind() == c10::TypeKind::TensorType) return true;
+  const auto inside = type->containedTypes();
+  return std::any_of(inside.begin(), inside.end(), holds_tensor);
+}
+
+// What reads and gives no tensor computes nothing of a step: it prints, or sets something in the process. What takes the name of a
+// file reads or writes that.
+bool acts_outside(const c10::FunctionSchema& schema) {
+  const auto with_tensor = [](const c10::Argument& argument) { return holds_tensor(argument.type()); };
+  const auto& given = schema.arguments();
+  const auto& gives = schema.returns();
+  if (std::none_of(given.begin(), given.end(), with_tensor) && std::none_of(gives.begin(), gives.end(), with_tensor)) return true;
+  return std::any_of(given.begin(), given.end(), [](const c10::Argument& argument) {
+    return argument.name() == "filename" || argument.name() == "path";
+  });
 }
 
 std::string full_name(const capture::Operator& op) {
@@ -117,7 +130,7 @@ class Player {
       const bool allowed = std::find(options_.namespaces.begin(), options_.namespaces.end(), space) !=
                            options_.namespaces.end();
       const auto handle = c10::Dispatcher::singleton().findSchema({op.name, op.overload});
-      if (!allowed || reaches_out(op.name)) {
+      if (!allowed || is_denied(op.name) || (handle && acts_outside(handle->schema()))) {
         played_.missing.push_back(full_name(op) + " (not allowed)");
       } else if (!handle) {
         played_.missing.push_back(full_name(op) + " (not registered here)");

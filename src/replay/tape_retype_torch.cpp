@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/Layout.h>
+#include <c10/core/MemoryFormat.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -106,10 +108,33 @@ void Retype::end_shadows(std::vector<c10::Storage>& storages) {
   shadows_.clear();
 }
 
-bool is_dtype(const c10::Argument& argument) {
+namespace {
+
+c10::TypeKind kind_of(const c10::Argument& argument) {
   c10::TypePtr type = argument.real_type();
   if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
-  return type->kind() == c10::TypeKind::ScalarTypeType;
+  return type->kind();
+}
+
+}  // namespace
+
+bool is_dtype(const c10::Argument& argument) { return kind_of(argument) == c10::TypeKind::ScalarTypeType; }
+
+void check_enumeration(const c10::Argument& argument, std::int64_t number) {
+  const auto below = [&](auto count) { return number >= 0 && number < static_cast<std::int64_t>(count); };
+  switch (kind_of(argument)) {
+    case c10::TypeKind::ScalarTypeType:
+      TORCH_CHECK(below(256) && capture::item_bytes(static_cast<std::uint8_t>(number)) != 0, "the tape names a dtype that there is not");
+      break;
+    case c10::TypeKind::LayoutType:
+      TORCH_CHECK(below(c10::Layout::NumOptions), "the tape names a layout that there is not");
+      break;
+    case c10::TypeKind::MemoryFormatType:
+      TORCH_CHECK(below(c10::MemoryFormat::NumOptions), "the tape names a memory format that there is not");
+      break;
+    default:
+      break;
+  }
 }
 
 }  // namespace finitude::replay

@@ -10,8 +10,10 @@ namespace finitude::show {
 std::string ops_of_capsule(const std::string& folder, nlohmann::json& about, nlohmann::json& ops) {
   record::Trace trace;
   const Status status = capture::read_capsule_statistics(folder, &about, &trace);
-  if (status.ok()) ops = op_table(trace, trace.ops.size());
-  return status.why();
+  if (!status.ok()) return status.why();
+  ops = op_table(trace, trace.ops.size());
+  const std::vector<std::string> damage = capture::capsule_damage(folder);  // of the files that are not read for it
+  return damage.empty() ? "" : damage.front();
 }
 
 bool is_capsule_folder(const std::string& path) {

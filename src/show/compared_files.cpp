@@ -54,6 +54,8 @@ Recording read(const std::string& named) {
     r.is_tape = r.is_capsule = true;
     if (const Status status = capture::read_capsule(path, &r.about, &r.tape); !status.ok())
       throw Failed{kUnreadable, path + " " + status.why()};
+    if (const std::vector<std::string> damage = capture::capsule_damage(path); !damage.empty())  // of the files that are not read for it
+      throw Failed{kUnreadable, path + ": " + damage.front()};
     return r;
   }
   if (!folder) {

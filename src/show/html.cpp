@@ -219,6 +219,7 @@ std::string run_words(const Json& report) {
   for (const char* what : {"torch", "python", "finitude"}) {
     if (!text(report, what).empty()) add(what + (" " + text(report, what)));
   }
+  add(end_sentence(report));
   return element("p", "mono soft", out) + element("p", "soft", facts);
 }
 

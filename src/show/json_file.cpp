@@ -1,10 +1,8 @@
 #include "show/json_file.h"
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 
+#include "base/file.h"
 #include "capture/own_checksum.h"
 #include "show/capsule_report.h"
 #include "show/printable.h"
@@ -18,19 +16,7 @@ constexpr int kMaxDepth = 32;
 }  // namespace
 
 std::string read_file(const std::string& path, std::size_t limit, std::string& bytes) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return "is a folder";
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::string("cannot be opened") + (errno ? std::string(": ") + std::strerror(errno) : "");
-  bytes.clear();
-  std::string block(1 << 16, '\0');
-  while (file.read(block.data(), static_cast<std::streamsize>(block.size())), file.gcount() > 0) {
-    if (bytes.size() + static_cast<std::size_t>(file.gcount()) > limit)
-      return "is larger than " + std::to_string(limit >> 20) + " MiB";
-    bytes.append(block, 0, static_cast<std::size_t>(file.gcount()));
-  }
-  return file.bad() ? "cannot be read to its end" : "";
+  return base::read_file(path, &bytes, limit).why();
 }
 
 std::string parse_json(std::string_view bytes, nlohmann::json& value) {

@@ -27,6 +27,7 @@ class Terminal {
     }
     if (alarms.size() > kShownAlarms) more(alarms.size() - kShownAlarms, "alarm");
     advisories();
+    if (const std::string end = end_sentence(report_); !end.empty()) labelled("run", Tone::kWarn, {{end}});
     if (!alarms.empty() && knows_what_was_watched()) labelled("watched", Tone::kDim, {{watched_sentence(report_)}});
     not_watched();
     hint();

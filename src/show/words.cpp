@@ -120,12 +120,21 @@ std::string outcome_sentence(const Json& report) {
   const std::string outcome = text(report, "outcome"), reason = text(report, "reason");
   if (outcome == "unwatched") return "nothing that trains was seen" + (reason.empty() ? "." : ": " + reason);
   const std::size_t advisories = list(report, "advisories").size();
-  if (outcome == "clean") {
+  if (list(report, "alarms").empty()) {
     return "no alarm" +
            (advisories ? ", " + grouped(advisories) + (advisories == 1 ? " advisory" : " advisories") : "") +
            ".";
   }
   return counted(list(report, "alarms").size(), "alarm") + (reason.empty() ? "." : ": " + reason);
+}
+
+std::string end_sentence(const Json& report) {
+  const std::string outcome = text(report, "outcome");
+  const Json& under_way = at(report, "under_way");
+  const std::string process = under_way.is_object() ? "process " + digits(at(under_way, "pid")) : "its process";
+  if (outcome == "running") return "the run goes on: " + process + " has written this so far";
+  if (outcome == "killed") return "the run was killed: " + process + " ended without a last word, and this is what it had written";
+  return under_way.is_object() ? "written while the run went on: " + process + " goes on, or was killed" : "";
 }
 
 std::string watched_sentence(const Json& report) {

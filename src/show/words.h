@@ -18,6 +18,8 @@ std::string headline(const Json& report, const Json& alarm);
 // What the outcome of the whole run was, in one sentence; says the reason where nothing was watched.
 std::string outcome_sentence(const Json& report);
 // "413 steps, 21,476 gradients scanned, 2 scaler skips, ..."
+// How a run that has not ended by itself stands, as far as the report says; empty for one that has.
+std::string end_sentence(const Json& report);
 std::string watched_sentence(const Json& report);
 
 // "model.py:87", relative to the folder of the report's script where it lies below it; empty if there is no

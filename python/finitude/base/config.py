@@ -110,6 +110,14 @@ def misspelt(environ=os.environ):
     return [f"the environment variable {name} is not known; did you mean {known[close[0]]}?" for name, close in near if close]
 
 
+def at_odds(config):
+    """A line for each option that cannot do all of what it says, as the others are."""
+    if config.on_alarm == "rollback" and not config.undo_mb:
+        return ["--on-alarm rollback has no copies to go back to (--undo-mb 0): a bad step is left out before it is applied, as with skip; "
+                "a step that the optimizer itself ruins cannot be undone, except where copies are cheap, and stops the run"]
+    return []
+
+
 def load(command_line, config_file=None, environ=os.environ, directory="."):
     """The configuration from all sources. `command_line`: {key: value} as given there."""
     config = Config()

@@ -4,6 +4,8 @@ whose bytes are not UTF-8."""
 import json
 import math
 
+from . import plain_file
+
 MAX_BYTES = 256 << 20
 
 
@@ -50,7 +52,7 @@ def _refuse(constant):
 def read(path, most=MAX_BYTES, is_damaged=None):
     """What a file of JSON from elsewhere holds. ValueError where it is none, is nested too deep, is larger than so many bytes, or
     is_damaged(its bytes, what they hold) says so; OSError."""
-    with open(path, "rb") as f:
+    with plain_file.opened(path) as f:
         data = f.read(most + 1)
     if len(data) > most:
         raise ValueError(f"it is larger than {most} bytes")

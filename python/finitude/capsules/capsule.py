@@ -12,7 +12,7 @@ import time
 import torch
 
 from .. import _native
-from ..base import plain_json, sources
+from ..base import plain_json, secrets, sources
 from ..base.plain_json import is_plain, safe
 from ..base.say import say
 from ..findings.capsule_alarm import forget_removed, without_sources
@@ -148,7 +148,7 @@ def write(session, alarm, folder=None, beside=False):
     if why:
         return None
     _native.capsules_keep_newest(os.path.dirname(folder), session.config.capsules, folder)
-    _native.capsules_remove_left_behind(runs)
+    _say_left_behind(_native.capsules_settle_left_behind(runs))
     return folder
 
 
@@ -180,6 +180,7 @@ def _has_start(folder):
 def settle(session):
     """What has come of the capsules that were written beside the program."""
     for done in _native.capsules_done() if session.capsules else ():
+        _say_left_behind(done["left_behind"])
         alarm = session.capsules.pop(done["folder"], None)
         if alarm is None:
             continue
@@ -190,6 +191,13 @@ def settle(session):
         if why:  # it was said that it was being written
             alarm["capsule"] = None
             say(f"finitude: step {alarm['step']} leaves no capsule: {why}\n")
+
+
+def _say_left_behind(settled):
+    """What became of capsules that other runs were killed over."""
+    for folder, kept_as in settled:
+        _say(f"finitude: {kept_as}: a whole capsule of a run that was killed has its name now\n" if kept_as else
+             f"finitude: removed {folder}: a part of a capsule, of a run that was killed\n")
 
 
 def finish(session, hurried=False):
@@ -245,17 +253,17 @@ def _about(session, alarm):
     if redact:
         about["alarm"] = without_sources(alarm)
     else:
-        about["command"] = list(session.report.command)
+        about["command"] = secrets.masked_words(session.report.command)
         about["seeds"] = flags.seeds()
         about["user"], about["host"] = _user(), platform.node()
         about["script"] = session.report.script or ""
         about["git"] = _git(os.path.dirname(os.path.abspath(about["script"])) if about["script"] else os.getcwd())
         about["environment"] = {name: os.environ[name] for name in VARIABLES if name in os.environ}
-    return safe(about)
+    return safe(secrets.hidden(about))
 
 
 def _source_of(file, line):
-    return sources.line(file, line)[:400]
+    return secrets.masked_source(sources.line(file, line))[:400]
 
 
 def _git(directory):

@@ -16,6 +16,8 @@ import tempfile
 import zipfile
 import zlib
 
+from ..base import plain_file
+
 EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
 SUFFIX = ".capsule.zip"
 ABOUT = "capsule.json"
@@ -69,7 +71,7 @@ def _about(read):
 def pack(folder, out):
     """Writes the file `out`, whole or not at all."""
     try:
-        with open(os.path.join(folder, ABOUT), "rb") as f:
+        with plain_file.opened(os.path.join(folder, ABOUT)) as f:
             sizes = _about(f.read)
     except OSError as e:
         raise Refused(f"is not the folder of a capsule: {ABOUT}: {e.strerror}") from None
@@ -124,11 +126,18 @@ def _entries(archive):
     return found
 
 
+@contextlib.contextmanager
+def _archive(file):
+    with plain_file.opened(file) if isinstance(file, (str, os.PathLike)) else contextlib.nullcontext(file) as opened, \
+            zipfile.ZipFile(opened) as archive:
+        yield archive
+
+
 def contents(file, most=MOST_MB << 20):
     """The files of a packed capsule, piece by piece: (name, bytes). `file`: a path, or what zipfile takes for one. May raise Refused
     after some pieces: what came before is then of no worth."""
     try:
-        with zipfile.ZipFile(file) as archive:
+        with _archive(file) as archive:
             entries = _entries(archive)
             with archive.open(entries[ABOUT]) as f:
                 sizes = _about(f.read)
@@ -192,7 +201,7 @@ def _umask():
 
 def is_packed(path):
     try:
-        with open(path, "rb") as f:
+        with plain_file.opened(path) as f:
             return f.read(4) == b"PK\x03\x04"
     except OSError:
         return False

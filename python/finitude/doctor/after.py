@@ -4,7 +4,9 @@ import contextlib
 import json
 import os
 
+from ..base import plain_file
 from ..capsules import pack
+from ..findings import left
 from .facts import Replay, Run
 
 MAX_BYTES = 256 << 20
@@ -24,10 +26,11 @@ class NothingThere(Unreadable):
 
 def _json(path):
     try:
-        if os.path.getsize(path) > MAX_BYTES:
+        with plain_file.opened(path) as f:
+            data = f.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
             raise Unreadable(f"{path} is larger than {MAX_BYTES} bytes; nothing of ours is")
-        with open(path, encoding="utf-8") as f:
-            document = json.loads(f.read(MAX_BYTES))
+        document = json.loads(data.decode("utf-8"))
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as e:
         raise Unreadable(f"cannot read {path}: {getattr(e, 'strerror', None) or e}") from None
     if not isinstance(document, dict):
@@ -129,16 +132,18 @@ def _directory(path):
     has_report, has_ring = os.path.isfile(report), os.path.isfile(ring)
     members = sorted(e.path for e in os.scandir(path) if e.is_dir(follow_symlinks=False) and e.name.startswith(("rank-", "pid-"))
                      and os.path.isfile(os.path.join(e.path, "steps.ring")))[:MAX_MEMBERS]
-    if not has_report and not has_ring and not members:
+    if not has_report and not has_ring and not members and not os.path.isfile(os.path.join(path, left.STARTED)):
         raise NothingThere(f"{path} holds no report, no ring of steps and no capsule")
     document = _checked(_json(report), report) if has_report else {}
     capsules = _descriptions([path, *members])
-    runs = [Run(document, _ring(ring) if has_ring else (), capsules, path, killed=not has_report)]
+    is_over = has_report and "under_way" not in document
+    runs = [Run(document, _ring(ring) if has_ring else (), capsules, path, killed=not is_over)]
     for member in members:
         inner = os.path.join(member, "report.json")
         # Its alarms are in the report of all.
         own = {} if has_report or not os.path.isfile(inner) else _checked(_json(inner), inner)
-        runs.append(Run(own, _ring(os.path.join(member, "steps.ring")), directory=member, killed=not has_report and not own))
+        is_over = has_report or own and "under_way" not in own
+        runs.append(Run(own, _ring(os.path.join(member, "steps.ring")), directory=member, killed=not is_over))
     return runs
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 
+from ..findings import left
 from . import after, first_steps, registry, source
 from .facts import Steps
 
@@ -209,6 +210,14 @@ def _examine_script(options, examination):
     return CANNOT
 
 
+def _standing(run):
+    """Of a run that did not end by itself."""
+    has = f"has one of {len(run.alarms)} alarm{'s' * (len(run.alarms) != 1)} so far" if run.document else "has none"
+    if left.state(run.directory or ".", run.document or None) == "running":
+        return f"{has}: the run goes on"
+    return f"{has}: the run was killed (out of memory and a full disk look like that), or goes on elsewhere"
+
+
 def _examine_left(options, examination):
     """What a run left; a capsule is computed again as well."""
     with after.unpacked(options.target) as target:
@@ -219,8 +228,7 @@ def _examine_left(options, examination):
                     examination.not_looked_at.append({"what": "replay", "why": why})
             examination.look("run", run)
             if run.killed:
-                examination.not_looked_at.append({"what": "report", "why": f"{run.directory or '.'} has none: the run goes on, or was "
-                                                  "killed (out of memory and a full disk look like that)"})
+                examination.not_looked_at.append({"what": "report", "why": f"{run.directory or '.'} {_standing(run)}"})
 
 
 def main(words):

@@ -4,6 +4,8 @@ import ast
 import fnmatch
 import os
 
+from ..base import plain_file
+
 MAX_FILES, MAX_BYTES = 300, 4 << 20
 AUTOCAST = ("torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast", "torch.cuda.amp.autocast",
             "torch.cuda.amp.autocast_mode.autocast", "torch.cpu.amp.autocast")
@@ -168,7 +170,7 @@ class Source:
 
 def _read(path):
     try:
-        with open(path, "rb") as f:
+        with plain_file.opened(path) as f:
             data = f.read(MAX_BYTES + 1)
     except OSError as e:
         raise Unreadable(f"cannot read {path}: {e.strerror}") from None

@@ -3,7 +3,7 @@
 import contextlib
 import os
 
-from ..base import checked_json
+from ..base import checked_json, secrets
 from ..base.plain_json import read, safe
 
 
@@ -17,7 +17,7 @@ def complete(alarm, redact):
         if not isinstance(document, dict):
             raise ValueError
         told = {**alarm, "capsule": None}  # wherever it lies
-        document["alarm"] = safe(without_sources(told) if redact else told)
+        document["alarm"] = safe(secrets.hidden(without_sources(told) if redact else told))
         try:
             with open(temporary, "wb") as f:
                 f.write(checked_json.text_of(document))
@@ -41,17 +41,27 @@ def _gives_values_away(told):
     return values < FEWEST or low == high or low == -high or 0 in (low, high)
 
 
-def without_sources(value):
-    """What of an alarm a redacted capsule tells: no line, and no value."""
+PLACES = ("file", "line")
+
+
+def redacted(report):
+    """What of a report one with --redact tells: no value, no text of a line, no argument of the program. Its places stay: the report
+    lies beside the program that they are of."""
+    told = without_sources(report, PLACES)
+    return {**told, "command": []} if "command" in told else told
+
+
+def without_sources(value, but=()):
+    """What of an alarm a redacted capsule tells: no line, and no value. but: keys that are told all the same."""
     if isinstance(value, dict):
         few = _gives_values_away(value)
-        kept = {k: without_sources(v) for k, v in value.items() if k not in NOT_TOLD and not (few and k in RANGE)}
+        kept = {k: without_sources(v, but) for k, v in value.items() if (k not in NOT_TOLD or k in but) and not (few and k in RANGE)}
         if isinstance(kept.get("loss"), float):
             kept["loss"] = None
         if isinstance(kept.get("outcome"), str):
             kept["outcome"] = kept["outcome"].partition(":")[0]  # what follows may show a value and its line
         return kept
-    return [without_sources(v) for v in value] if isinstance(value, list) else value
+    return [without_sources(v, but) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def forget_removed(alarms):

@@ -9,7 +9,7 @@ from . import findings
 
 def begin(session):
     """A second process explains a step of another, and shows that one."""
-    _native.keep_last_step(bool(session.config.level == "trace" and session.config.report and session.target is None))
+    _native.keep_last_step(bool(session.config.level == "trace" and session.target is None))
 
 
 def name(_, optimizer):

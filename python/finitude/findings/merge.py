@@ -5,7 +5,7 @@ import os
 import re
 import struct
 
-from ..base import plain_json
+from ..base import pages, plain_file, plain_json
 from .capsule_alarm import forget_removed
 
 MAX_ALARMS = 1000        # src/show/show.h: what a reader accepts
@@ -41,11 +41,11 @@ def _read(path):
         return None
 
 
-def _steps_in_ring(path):
+def steps_in_ring(path):
     """(how many steps a process took, how many of them its ring holds, how many of those have a loss that is not finite or are an
     alarm): docs/format/ring.md."""
     try:
-        with open(path, "rb") as f:
+        with plain_file.opened(path) as f:
             header, data = struct.unpack("<8s4I5Q", f.read(64)), f.seek(4096) and f.read(MAX_BYTES)
     except (OSError, struct.error):
         return 0, 0, 0
@@ -60,11 +60,40 @@ def _steps_in_ring(path):
 ALARM = 8  # of a slot's flags
 
 
-def _of_killed(steps, held, bad):
+KILLED = "killed.json"   # in the folder of a process: the signal that ended it, by who saw it
+
+
+def note_killed(folder, signal):
+    """signal: its name."""
+    try:
+        pages.write_whole(os.path.join(folder, KILLED), pages.as_json({"signal": signal}).encode())
+    except OSError:
+        pass
+
+
+def _signal_of(folder):
+    """The signal that ended a process; "": not known."""
+    found = _read(os.path.join(folder, KILLED)) or {}
+    return str(found.get("signal", ""))[:32]
+
+
+def _without_last_word(document, folder, steps, is_rank):
+    """Into the report of a process that was killed while it trained: how, as far as that is known."""
+    signal = _signal_of(folder)
+    text = f"killed by {signal}" if signal else "ended without a last word"
+    if document.pop("under_way", None) is not None:
+        document["watched"].setdefault("not_watched", []).append(f"{text}: what it reported until then is told, what came later is lost")
+    if signal and (is_rank or signal != "SIGTERM"):   # which ends the workers of a pool
+        document["advisories"].append({"kind": "killed", "step": None, "births": [], "cause": None, "text":
+                                       f"{'a rank' if is_rank else 'a process of the run'} was killed by {signal} after {steps} steps"})
+    return document
+
+
+def _of_killed(steps, held, bad, signal):
     """The report that a process might have left which was killed after so many steps."""
     losses = f"{bad} of them with a loss that is not finite or an alarm" if bad else "all with finite losses"
-    text = f"ended before it could write a report, as a worker does that a pool kills at its end; the last {held} of its {steps} steps are " \
-        f"in steps.ring, {losses}; other counts are lost"
+    how = f"killed by {signal}" if signal else "ended before it could write a report, as a worker does that a pool kills at its end"
+    text = f"{how}; the last {held} of its {steps} steps are in steps.ring, {losses}; other counts are lost"
     watched = {**dict.fromkeys(COUNTS, 0), "optimizers": 1, "steps": steps, "not_watched": [text]}
     return {"outcome": "clean", "reason": "", "watched": watched, "alarms": [], "advisories": []}
 
@@ -99,7 +128,7 @@ def _listed(value):
     return value if isinstance(value, list) else [None]
 
 
-def _settled(document):
+def settled(document):
     """Of a process that ended while it wrote a capsule: the report knows it where it came to be."""
     for alarm in document["alarms"]:
         if isinstance(alarm, dict) and alarm.pop("capsule_pending", False) and \
@@ -110,27 +139,34 @@ def _settled(document):
     return document
 
 
-def members(directory):
-    """The processes of the run that trained, ranks first and in order."""
+def member_folders(directory):
+    """Of the processes of the run that trained."""
     try:
-        names = os.listdir(directory)
+        names = sorted(os.listdir(directory))
     except OSError:
         return []
+    parts = [(name, *name.partition("-")[::2]) for name in names]
+    return [os.path.join(directory, name) for name, word, number in parts if word in ("rank", "pid") and _NUMBER.match(number)]
+
+
+def members(directory):
+    """The processes of the run that trained, ranks first and in order."""
     found = []
-    for name in names:
-        word, _, number = name.partition("-")
-        if word not in ("rank", "pid") or _NUMBER.match(number) is None:
-            continue
-        path = os.path.join(directory, name)
+    for path in member_folders(directory):
         document = _read(os.path.join(path, "report.json"))
         if document is not None and not _is_report(document):
             document = None
-        document = document and _settled(document)
+        document = document and settled(document)
         unwatched = _read(os.path.join(path, "unwatched.json")) or {}
-        ring = (0, 0, 0) if document else _steps_in_ring(os.path.join(path, "steps.ring"))
-        if ring[0] and not unwatched:
-            document = _of_killed(*ring)
-        missing = str(unwatched.get("reason", "ended before it could write a report"))
+        is_over = document is not None and "under_way" not in document
+        ring = (0, 0, 0) if is_over else steps_in_ring(os.path.join(path, "steps.ring"))
+        signal = "" if is_over else _signal_of(path)
+        if document is None and ring[0] and not unwatched:
+            document = _of_killed(*ring, signal)
+        if document is not None and not is_over:
+            document["watched"]["steps"] = max(document["watched"]["steps"], ring[0])
+            _without_last_word(document, path, ring[0], os.path.basename(path).startswith("rank-"))
+        missing = str(unwatched.get("reason", f"killed by {signal}" if signal else "ended before it could write a report"))
         found.append(Member(path, document, "" if document else missing))
     return sorted(found, key=lambda m: (m.rank is None, m.rank or 0, m.name))
 
@@ -242,7 +278,7 @@ def closing_line(document, left_out=0, place=""):
         parts.append(counted(len(document["alarms"]) + left_out, "alarm"))
     else:
         others = [a["kind"] for a in document["advisories"] if a["kind"] != "handled-by-script" or not watched["handled_by_script"]]
-        if "handled-by-script" not in others:   # of a bad value that no count tells
+        if not {"handled-by-script", "killed"}.intersection(others):   # of a bad value that no count tells
             parts.append("all finite")
         if others:
             parts.append(counted(len(others), "advisory", "advisories"))

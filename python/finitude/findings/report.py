@@ -4,26 +4,33 @@ import datetime
 import json
 import os
 import sys
+import time
 
 import torch
 
 from .. import _native
-from ..base import family, say
+from ..base import alive, family, pages, say, secrets
 from ..base.plain_json import is_plain, safe
 from ..program import ranks
-from . import merge
+from . import capsule_alarm, merge
 
 INNER = ("optimizer_ordinal", "advisory")   # of an alarm under way; no part of a report
+FEW = 8                  # alarms, after each of which the report is written whatever that takes
+QUIET_SECONDS = 1.0      # at least, between two reports that nothing told to a person waits for
 
 
 class Report:
-    def __init__(self, config, script, command):
-        self.config = config
+    def __init__(self, config, script, command, is_kept=True):
+        """is_kept: not that of a process that explains a step of another."""
+        self.config, self.is_kept = config, is_kept
         self.started = datetime.datetime.now(datetime.timezone.utc)
         self.script, self.command = script, command
         self.alarms, self.advisories, self.not_watched = [], [], []
         self.alarms_left_out = 0
         self.unexplained = None       # the alarm that a second run is to explain
+        self.pid = os.getpid()        # a forked process has a report of its own
+        self.complained = set()       # what was said once
+        self.saved_at, self.save_took = 0.0, 0.0
         self.steps_by_hand = 0        # of a program without an optimizer
         self.trace_ops = None
         self.directory = None
@@ -34,6 +41,11 @@ class Report:
     def seconds(self):
         """Since the run began."""
         return (datetime.datetime.now(datetime.timezone.utc) - self.started).total_seconds()
+
+    def begin(self, alarm):
+        """That alarm is being explained from here on. It is on disk by then: what explains it may end the process."""
+        self.unexplained = alarm
+        self.save(is_told=False)
 
     def add_alarm(self, alarm):
         """Lists it; past the number that a report may hold, only counts it."""
@@ -73,7 +85,7 @@ class Report:
                 reason = "nothing that trains was seen: no optimizer and no backward"
         document = {
             "schema": 1, "outcome": outcome, "reason": reason, "finitude": _native.version, "torch": torch.__version__,
-            "python": sys.version.split()[0], "command": list(self.command), "script": self.script or "",
+            "python": sys.version.split()[0], "command": secrets.masked_words(self.command), "script": self.script or "",
             "started": self.started.isoformat(timespec="seconds"),
             "seconds": round(self.seconds(), 3),
             "watched": {
@@ -91,7 +103,7 @@ class Report:
                 "text": f"{self.alarms_left_out} alarms more than a report holds are not listed"}]
         if self.trace_ops is not None:
             document["trace"] = {"ops": self.trace_ops}
-        return safe(document)
+        return safe(secrets.hidden(capsule_alarm.redacted(document) if self.config.redact else document))
 
     def _under_way(self):
         """The alarm that is being explained, as it stands should nothing come of that."""
@@ -121,7 +133,18 @@ class Report:
                 self.directory = ""
                 return None
             self.directory = path
+            self._say_who_runs(path)
         return self.directory or None
+
+    def _say_who_runs(self, path):
+        """run.json: how the process of this run was started, and who it is, for readers that find no report yet."""
+        started = {"schema": 1, "process": alive.me(), "started": self.started.isoformat(timespec="seconds"),
+                   "command": secrets.masked_words(self.command), "script": self.script or "",
+                   "finitude": _native.version, "torch": torch.__version__, "python": sys.version.split()[0],
+                   "on_alarm": self.config.on_alarm, "level": self.config.level}
+        if self.config.redact:
+            started.update(command=[], script="")
+        self._put_at(os.path.join(path, "run.json"), pages.as_json(safe(started)).encode())
 
     def ring_in(self, directory):
         """The path of the ring of steps; "": there is none."""
@@ -135,56 +158,59 @@ class Report:
         return bool(self.failure) or merge.trained(self._own_document())
 
     def complain(self, text):
-        say.say(f"finitude: warning: {text}\n")
+        """Once: the disk that is full stays full."""
+        if text not in self.complained:
+            self.complained.add(text)
+            say.say(f"finitude: warning: {text}\n")
+
+    def save(self, is_told=True):
+        """The report so far, whole, in place of the one before. is_told: a person hears of it at this moment."""
+        count = len(self.alarms) + self.alarms_left_out
+        now = time.monotonic()
+        if not self.is_kept or os.getpid() != self.pid:
+            return
+        if not is_told and count > FEW and now - self.saved_at < max(QUIET_SECONDS, 20 * self.save_took):
+            return
+        try:
+            document = {**self.document(), "under_way": alive.me()}
+            document.pop("trace", None)   # of all operators: at the end
+            self._put(json.dumps(document, allow_nan=False).encode(), is_last=False)
+        except Exception as e:   # the end of the run writes it as well
+            self.complain(f"the report could not be written before the end: {type(e).__name__}: {e}")
+        self.saved_at = time.monotonic()
+        self.save_took = self.saved_at - now
+
+    def _put(self, content, is_last):
+        """The paths written. A device or a pipe is written once, at the end."""
+        directory = self.run_directory()
+        paths = [os.path.join(directory, "report.json")] if directory else []
+        paths += [self.config.report] if self.config.report else []
+        plain = [path for path in paths if is_last or not os.path.lexists(path) or os.path.isfile(path)]
+        return [path for path in plain if self._put_at(path, content)]
+
+    def _put_at(self, path, content):
+        try:
+            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+            pages.write_whole(path, content)
+            return True
+        except OSError as e:
+            self.complain(f"cannot write {path}: {e.strerror}")
+            return False
 
     def write(self):
         """Writes report.json and report.html of the run and --report, and what they say into the capsules; returns the paths written."""
-        from . import capsule_alarm
-
-        document = self.document()
-        text = json.dumps(document, indent=1, allow_nan=False) + "\n"
+        text = json.dumps(self.document(), indent=1, allow_nan=False) + "\n"
+        written = self._put(text.encode(), is_last=True)
         for alarm in self.alarms:
             if alarm.get("capsule"):
                 capsule_alarm.complete(alarm, self.config.redact)
-        written = []
-        directory = self.run_directory()
-        targets = [(os.path.join(directory, "report.json"), text.encode())] if directory else []
-        if directory:
+        if self.directory:
+            page = os.path.join(self.directory, "report.html")
             try:
-                targets.append((os.path.join(directory, "report.html"), _native.render_html(text)))
-            except ValueError as e:
+                written += [page] if self._put_at(page, _native.render_html(text)) else []
+            except (MemoryError, ValueError) as e:
                 self.complain(f"the HTML report could not be made: {e}")
-        if self.config.report:
-            targets.append((self.config.report, text.encode()))
-        for path, content in targets:
-            temporary = f"{path}.{os.getpid()}.tmp"
-            try:
-                parent = os.path.dirname(os.path.abspath(path))
-                os.makedirs(parent, exist_ok=True)
-                with open(temporary, "wb") as f:
-                    f.write(content)
-                os.replace(temporary, path)
-                written.append(path)
-            except OSError as e:
-                self.complain(f"cannot write {path}: {e.strerror}")
-                try:
-                    os.unlink(temporary)
-                except OSError:
-                    pass
         return written
-
-    def write_early(self):
-        """The report so far, for whoever merges the processes of a run, should this one be killed before its end."""
-        count = len(self.alarms) + self.alarms_left_out
-        directory = self.run_directory()
-        if directory is None or count > 8 and count & (count - 1):
-            return
-        try:
-            with open(os.path.join(directory, "report.json.tmp"), "w", encoding="utf-8") as f:
-                json.dump(self.document(), f, indent=1, allow_nan=False)
-            os.replace(os.path.join(directory, "report.json.tmp"), os.path.join(directory, "report.json"))
-        except OSError as e:
-            self.complain(f"cannot write {directory}: {e.strerror}")
 
     def closing_line(self, written):
         place = next((p for p in written if p.endswith(".json")), "")

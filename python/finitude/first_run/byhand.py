@@ -228,7 +228,7 @@ class ByHand:
                 mark.put_back()
             bad.ledger.mend()
             self.behind = alarm if is_written and not bad.is_zeroed else None
-        session.report.unexplained = alarm
+        session.report.begin(alarm)
         session.acting = minimal.Acting(alarm, written=applied, action=action)
         signals.hold(signals.GIVES_WAY)
         runs = session.second_runs

@@ -65,9 +65,7 @@ def second_run_lost(session):
 def begin(session, alarm):
     """What explains the alarm begins: should the program end meanwhile, it is told as it is."""
     unexplained(session, "the program went on")
-    session.report.unexplained = alarm
-    if session.member or ranks.several():
-        session.report.write_early()
+    session.report.begin(alarm)
 
 
 def unexplained(session, why):

@@ -46,7 +46,7 @@ def tell_applied(session, name, bad, how):
     alarm["loss"] = number(float(bad.root)) if bad.root.numel() == 1 else None
     alarm["weights"] = "damaged"
     alarm["text"] = f"loss is {'NaN' if bad.root.isnan().any() else 'Inf'}; {how}"
-    session.report.unexplained = alarm
+    session.report.begin(alarm)
     if bad.explained is not None:
         if not bad.explained.apply(session, alarm):
             restart.run(session, alarm, bad.expected, hand=bad.step)

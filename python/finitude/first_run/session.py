@@ -13,7 +13,7 @@ from ..findings import findings, kept_step, unwatched
 from ..findings.report import Report
 from ..program import discover, guard, intake, makers, ranks, rehearsal, ruined, scaling, sinks as sinks_of, streams
 from ..program.counts import count_text
-from ..second_run import damage, dropped, first_step, late, recall, restart, rewind, shared, tape, together
+from ..second_run import damage, dropped, first_step, late, recall, restart, rewind, shared, tape, together, traced as by_trace
 from ..second_run.shared import NOT_RUN, Told
 from . import allowed, at_start, byhand, ends, failures, minimal
 from .hold import Holds
@@ -24,7 +24,7 @@ from .units import Units
 class Session:
     def __init__(self, config, script="", command=(), target=None):
         self.config = config
-        self.report = Report(config, script, command)
+        self.report = Report(config, script, command, is_kept=target is None)
         self.teller = Teller(self.report)
         self.acting = None            # minimal.Acting: the alarm that is being explained or decided about
         self.debug = bool(os.environ.get("FINITUDE_DEBUG"))
@@ -44,7 +44,7 @@ class Session:
         self.recorded = False         # a second run is on the tape: its capsule is yet to be written
         self.capsules = {}            # folder -> the alarm of a capsule that is being written beside the program
         self.hurried = False          # somebody ended the program, and waits for that
-        self.pending = None           # the alarm that the second run under way is to explain
+        self.pending = self.by_trace = None   # the alarm that the second run under way is to explain; one that its trace explains, as it was
         self.taped = False            # the operators of each step are recorded
         self.vote = None              # of the ranks that have just run a step again together
         self.allowed, self.saved = [], {}
@@ -280,7 +280,8 @@ class Session:
         kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
         if rerun_wanted and self.part(shared.runs_again, self, alarm, kind, where, traced, vote):
             if traced and self.part(rewind.try_trace, self, optimizer, alarm, sinks):
-                pass
+                if self.part(by_trace.begin, self, optimizer, alarm, sinks, where):
+                    return "again"
             elif where == "window" and not vote and self.part(tape.explain, self, optimizer, alarm, sinks):
                 pass
             elif where == "window" and self.part(recall.explain, self, optimizer, alarm, vote=vote):
@@ -311,7 +312,7 @@ class Session:
         if "advisory" in alarm["alarm"]:
             dropped.end(self, alarm["alarm"], verdict, alarm["optimizer"])
             return None if alarm["optimizer"] is optimizer else self.on_window(optimizer)
-        if not verdict:
+        if not by_trace.ended(self, alarm["alarm"], verdict):
             self.part(restart.run, self, alarm["alarm"], alarm["expected"])
         if (own := alarm["optimizer"]) is optimizer:
             return self._conclude(own, alarm["alarm"])
@@ -359,8 +360,6 @@ class Session:
             self.damaged.add(ordinal)
             self.applied_in = _native.backward_under_way()
         self.part(self.teller.tell, alarm, brief=alarm is self.told.follower)
-        if self.member or ranks.several():
-            self.part(self.report.write_early)
         for inner in guard.inside(optimizer) if action != "warn" and not written else ():
             _native.close_window(inner)
         if action in ("stop", "raise"):
@@ -430,7 +429,7 @@ class Session:
         self.part(tape.end, self)
         self.part(lambda: dropped.at_end(self, self.hand.finish()))
         self.part(unwatched.at_end, self)
-        if self.config.level == "trace" and self.report.trace_ops is None and self.config.report:
+        if self.config.level == "trace" and self.report.trace_ops is None:
             self.report.trace_ops = self.part(kept_step.ops, self.report)
         self.write()
 

@@ -2,6 +2,7 @@
 
 import os
 
+from ..base import secrets
 from ..base.plain_json import safe
 from ..base.say import say
 from ..program import ranks
@@ -19,37 +20,39 @@ class Teller:
         self._births = {}    # place of a birth -> the step whose report told of it
 
     def tell(self, alarm, brief=False):
-        """The report of an alarm; of one like others before, that no second run explained, one line; of many, nothing.
-        brief: the alarm before it has said the same."""
+        """What of the alarm a person is to hear, once it is on disk."""
+        text, document = self._words(alarm, brief)
+        self.report.save(is_told=bool(text))
+        if text and not (document and self.show is not None and self.show(document, text)):
+            _say(text)
+
+    def _words(self, alarm, brief):
+        """(text, its document): the report of an alarm; of one like others before, that no second run explained, one line; of many,
+        nothing. brief: the alarm before it has said the same."""
         if brief:
-            self._line(alarm, f" ({alarm['rerun_text']})")
-            return
+            return _line(alarm, f" ({alarm['rerun_text']})"), None
         what = (alarm["sink"]["kind"], alarm["harmless"], alarm["optimizer"])
         if alarm["rerun_by"] == "none" and what in self._told and alarm["action"] != "stopped":
             self._told[what] += 1
-            if self._told[what] <= MOST_LINES:
-                self._line(alarm, "; further ones are only counted" if self._told[what] == MOST_LINES else "")
-            return
+            last = "; further ones are only counted" if self._told[what] == MOST_LINES else ""
+            return _line(alarm, last) if self._told[what] <= MOST_LINES else "", None
         self._told.setdefault(what, 0)
         if alarm["births"] and alarm["action"] != "stopped":
             birth = alarm["births"][0]
             place = alarm["optimizer"], *(birth[key] for key in ("phase", "op", "file", "line", "module", "node")), alarm["cause"]["class"]
             if (first := self._births.setdefault(place, alarm["step"])) != alarm["step"]:
-                self._line(alarm, f"; born as in step {first}: {_place_in_words(birth)}")
-                return
+                return _line(alarm, f"; born as in step {first}: {_place_in_words(birth)}"), None
         if ranks.several() and alarm["sink"]["kind"] != "loss" and all(b["phase"] == "communication" for b in alarm["births"]):
-            self._line(alarm)  # averaged gradients are bad everywhere; the rank whose own loss is bad tells more
-            return
+            return _line(alarm), None  # averaged gradients are bad everywhere; the rank whose own loss is bad tells more
         document = self.report.document()
-        document["alarms"] = safe([alarm if alarm is not self.later else _to_come(alarm)])
+        document["alarms"] = safe(secrets.hidden([alarm if alarm is not self.later else _to_come(alarm)]))
         document["advisories"] = []
         document.pop("trace", None)
-        text = self.report.text(document)
-        if self.show is None or not self.show(document, text):
-            _say(text)
+        return self.report.text(document), document
 
-    def _line(self, alarm, more=""):
-        _say(f"finitude: step {alarm['step']}: {alarm['text']}, {alarm['action']}{more}\n")
+
+def _line(alarm, more=""):
+    return f"finitude: step {alarm['step']}: {alarm['text']}, {alarm['action']}{more}\n"
 
 
 def _place_in_words(birth):

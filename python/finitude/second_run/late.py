@@ -56,7 +56,7 @@ def told(session, optimizer, late):
     alarm["gradients"] = {"bad": bad[:64], "clean": max(0, len(names) - len(bad))}
     value = f"loss is {'NaN' if late['loss'] != late['loss'] else 'Inf'}" if is_loss else f"gradient of {name} is not finite"
     alarm["text"] = value + ("; gradients are finite, weights were not in danger" if alarm["harmless"] else "")
-    session.report.unexplained = alarm
+    session.report.begin(alarm)
     if session.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], bool(session.allowed or session.allowed_tensors), False):
         # The program is beyond that step by now: only a second process comes to it again.
         restart.run(session, alarm, findings.told_late(late["loss"], late["gradients"]), "late")

@@ -36,6 +36,7 @@ class Rest:
             return
         alarm["optimizer_ordinal"] = ordinal
         try:
+            session.report.save(is_told=False)
             if restart.run(session, alarm, expected, then=then) and alarm["births"]:
                 session.teller.tell(alarm)
         finally:

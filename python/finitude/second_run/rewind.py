@@ -43,7 +43,7 @@ def try_trace(session, optimizer, alarm, sinks):
         return False
     if is_first:
         capsule.stop(session, optimizer, sinks=sinks)
-    found = findings.analyse(session, optimizer, sinks, findings.MAX_OPS if session.config.report and not is_first else 0)
+    found = findings.analyse(session, optimizer, sinks, findings.MAX_OPS if not is_first else 0)
     if not is_first:
         session.report.trace_ops = found.pop("ops", None)
         _native.trace_start()

@@ -94,7 +94,7 @@ def part(vote):
 def has_told(session, vote):
     """This rank's alarm is in its report; what ends the program is an error of the operation that it waited in."""
     if vote is not None:
-        session.report.write_early()
+        session.report.save()
         try:
             vote.told()
         except (RuntimeError, ValueError, OSError):

@@ -9,7 +9,7 @@ from ..base import family
 from ..base.say import say
 from ..program import ranks
 from ..second_run import started
-from . import launch, watched
+from . import launch, watched, witness
 
 
 def _unwatched(settings, target, command, why):
@@ -158,6 +158,7 @@ def _end(session, ended):
     session.part(_last_alarms, session, ended)
     if session.target is None and not isinstance(ended.error, KeyboardInterrupt):
         session.part(_explain_ranks, session)
+    session.part(lambda: witness.of_children(session.report.planned_directory()))
     session.has_time = ended.error is None
     ends.close(session)
     session.part(signals.let_go)

@@ -13,6 +13,7 @@ import time
 from ..base import family, pages, say
 from ..findings import merge
 from ..second_run import again
+from . import witness
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _FROM_KERNEL = 0x80      # si_code: a key on the terminal, which the whole foreground group was sent
@@ -29,17 +30,23 @@ def _start(command, environment, mask):
     return subprocess.Popen(command, env=environment, preexec_fn=before_exec)
 
 
-def wait(command, environment):
-    """Runs it to its end; what we are sent, it gets. Returns the exit code, negative for a signal, as Popen has it."""
+def wait(command, environment, directory):
+    """Runs it to its end; what we are sent, it gets. Returns the exit code, negative for a signal, as Popen has it. directory: of the run."""
+    looks = None
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*_FORWARDED, signal.SIGCHLD))
     try:
         process = _start(command, environment, mask)
+        looks = witness.Witness(directory)
         while process.poll() is None:
             info = signal.sigtimedwait((*_FORWARDED, signal.SIGCHLD), 1.0)
             if info is not None and info.si_signo != signal.SIGCHLD and info.si_code != _FROM_KERNEL:
                 process.send_signal(info.si_signo)
+        if process.returncode < 0:
+            witness.note(directory, process.pid, -process.returncode)
         return process.returncode
     finally:
+        if looks is not None:
+            looks.end()
         while signal.sigtimedwait((*_FORWARDED, signal.SIGCHLD), 0) is not None:
             pass  # it was for the command, which is gone
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -120,7 +127,7 @@ def main(settings, target, command):
     if target.obstacle:
         say.say(f"finitude: {target.obstacle}; the program runs unwatched.\n")
     try:
-        code = wait(run.argv, run.environment)
+        code = wait(run.argv, run.environment, run.directory)
     except OSError as e:
         say.say(f"finitude: cannot start {run.argv[0]}: {e.strerror}\n")
         sys.exit(EXIT_CANNOT)

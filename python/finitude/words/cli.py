@@ -70,6 +70,8 @@ def _word(argv):
         return 0
     if word == "run":
         return _run(rest)
+    if word not in ("doctor", "selftest"):
+        rest = _paths_after_dashes(rest)
     if word in ("pack", "unpack"):
         return pack.command(word, rest)
     if word == "selftest":
@@ -79,6 +81,14 @@ def _word(argv):
     from . import offline
 
     return getattr(offline, word)(rest)
+
+
+def _paths_after_dashes(rest):
+    """The same words without `--`: what follows it is a path, also where it begins like an option."""
+    if "--" not in rest:
+        return rest
+    at = rest.index("--")
+    return rest[:at] + [os.path.join(os.curdir, word) if word.startswith("-") else word for word in rest[at + 1:]]
 
 
 def parse_run(rest):
@@ -120,7 +130,7 @@ def _run(rest):
         settings = config.load(options, config_file)
     except config.UsageError as e:
         return _usage(str(e))
-    for line in config.misspelt():
+    for line in config.misspelt() + config.at_odds(settings):
         sys.stderr.write(f"finitude: warning: {line}\n")
     # Where a watched program started us: this run is one of its own.
     family.stand_down()

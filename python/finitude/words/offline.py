@@ -4,7 +4,7 @@ import json
 import os
 import sys
 
-from ..base import pages, plain_json
+from ..base import pages, plain_file
 
 EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
 MAX_BYTES = 1 << 30
@@ -19,11 +19,12 @@ def _load(path):
         if not os.path.exists(path) and os.path.isfile(about):
             path = capsule = about
     try:
-        if os.path.getsize(path) > MAX_BYTES:
+        with plain_file.opened(path) as f:
+            data = f.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
             sys.stderr.write(f"finitude: {path} is larger than {MAX_BYTES} bytes; this is not a report\n")
             return None, EXIT_INPUT
-        with open(path, encoding="utf-8") as f:
-            text = f.read()
+        text = data.decode("utf-8")
         return (text if capsule is None else _of_capsule(text, os.path.dirname(capsule))), None
     except _NoCapsule as e:
         sys.stderr.write(f"finitude: {path} {e}\n")
@@ -69,56 +70,6 @@ def _checked(path):
     return text, None
 
 
-def _killed_run(path):
-    """The file of steps in the directory of a run that wrote no report (it was killed, or is still running), or None."""
-    ring = os.path.join(path, "steps.ring")
-    return ring if os.path.isfile(ring) and not os.path.exists(os.path.join(path, "report.json")) else None
-
-
-def _tell_of_members(directory):
-    """What the processes of a run left that was killed as a whole. None: there are none."""
-    from ..findings import merge
-
-    if os.path.exists(os.path.join(directory, "report.json")) or not (found := merge.members(directory)):
-        return None
-    codes = [report([member.directory]) for member in found if member.document or _killed_run(member.directory)]
-    if not codes:
-        sys.stderr.write(f"finitude: {directory}: none of its {len(found)} processes left a report that can be read\n")
-    return max(codes, default=EXIT_INPUT)
-
-
-def _is_alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
-def _tell_of_killed(directory, path):
-    """What the steps say of a run without a report."""
-    import torch  # noqa: F401  the engine's libraries
-
-    from .. import _native
-
-    try:
-        ring = _native.read_ring(path)
-    except ValueError as e:
-        sys.stderr.write(f"finitude: {path} cannot be read: {e}\n")
-        return EXIT_INPUT
-    steps = ring["steps"]
-    state = "is running: there is no report yet" if _is_alive(ring["pid"]) else "ended before it could write a report"
-    print(f"{directory}: process {ring['pid']} {state}")
-    print(f"{ring['overwritten'] + len(steps)} steps were recorded" + (", the last of them:" if steps else ""))
-    for s in steps[-5:]:
-        what = "" if s["applied"] else "   not applied"
-        print(f"  step {s['step']}   loss {s['loss']:.6g}   largest gradient {s['grad_absmax']:.4g}   lr {s['lr']:.4g}"
-              f"   {s['seconds']:.1f} s after the start{what}")
-    return 0
-
-
 def report(rest):
     paths, html, as_json = [], None, False
     i = 0
@@ -137,16 +88,16 @@ def report(rest):
     if len(paths) != 1:
         sys.stderr.write("usage: finitude report FILE|RUN|CAPSULE [--html OUT] [--json]\n")
         return EXIT_USAGE
-    if killed := _killed_run(paths[0]):
-        return _tell_of_killed(paths[0], killed)
-    if (code := _tell_of_members(paths[0])) is not None:
+    from . import runs
+
+    if (code := runs.told_without_report(paths[0], report)) is not None:
         return code
     from ..capsules import pack
 
     try:
         with pack.unpacked(paths) as (folders, told):
             text, code = _checked(folders[0])
-            text = text and told(text)
+            text = text and runs.with_state(paths[0], told(text))
             damage = [told(why) for why in _damage_of(folders[0])] if text else []
     except pack.Refused as e:
         sys.stderr.write(f"finitude: {e}\n")
@@ -234,8 +185,6 @@ def replay(rest):
         with pack.unpacked(rest) as (words, told):
             code, out, err, stopped = _native.replay_command(["--help"] if "-h" in rest or "--help" in rest else words)
             out, err = told(out), told(err)
-            unread = [told(f"{word}: {why}; a replay does not read it") for word in words if code in (0, 1) and
-                      os.path.isfile(os.path.join(word, pack.ABOUT)) for why in _native.capsule_damage(word)]
     except pack.Refused as e:
         sys.stderr.write(f"finitude: {e}\n")
         return EXIT_INPUT
@@ -244,10 +193,8 @@ def replay(rest):
         return e.code
     sys.stdout.write(out)
     sys.stdout.flush()
-    if err:
-        sys.stderr.write(f"finitude: {err}")
-    for line in unread:
-        sys.stderr.write(f"finitude: {line}\n")
+    for line in err.splitlines(keepends=True):
+        sys.stderr.write(f"finitude: {line}")
     if stopped is not None and any(word.partition("=")[0] == "--break" for word in rest):
         import code as console
 
@@ -336,22 +283,9 @@ def doctor(rest):
 
 
 def list(rest):
-    directory = rest[0] if rest else "finitude-runs"
-    try:
-        names = sorted(os.listdir(directory), reverse=True)
-    except OSError as e:
-        sys.stderr.write(f"finitude: cannot read {directory}: {e.strerror}\n")
-        return EXIT_INPUT
-    for name in names:
-        path = os.path.join(directory, name, "report.json")
-        try:
-            document = plain_json.read(path, MAX_BYTES)
-            watched = document["watched"]
-            line = f"{name}  {document['outcome']:9} {watched['steps']:>7} steps  {document.get('reason', '')}"
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        sys.stdout.write("".join(c if c.isprintable() else "?" for c in line)[:200].rstrip() + "\n")
-    return 0
+    from . import runs
+
+    return runs.listed(rest)
 
 
 def completion(rest):

@@ -10,7 +10,7 @@ WORDS = {
     "pack": "put a capsule into one file: finitude pack CAPSULE [FILE]",
     "unpack": "make the folder of a packed capsule again: finitude unpack FILE [FOLDER] [--max-mb N]",
     "dump": "print every op of a traced report as JSON lines: finitude dump FILE",
-    "list": "list the reports of a runs directory: finitude list [DIR]",
+    "list": "list the runs of a directory, also those that go on or were killed: finitude list [DIR]",
     "completion": "print shell completion: finitude completion bash",
 }
 
@@ -36,7 +36,7 @@ options of run:
                             so that a bad step is explained without running the program's code again; trace: every op)
   --tape-every N            with --level gate: record one healthy step in N, as --level tape does, and try its operators first on a
                             bad step; where its bits do not come out, the step is run again as without (0: none)
-  --report FILE             the report as JSON, written at the end always
+  --report FILE             the report as JSON, written with each alarm, and at the end always
   --runs DIR                where reports go (finitude-runs)
   --max-skips N             bad steps in a row before `skip` stops (10)
   --undo-mb N               memory for copies, in MB: undo steps that the optimizer itself ruins, and always go back
@@ -49,7 +49,7 @@ options of run:
                             times that step (2 seconds for small ones); 0: not at all (60)
   --stream-gradients auto|on|off   read gradients on a GPU while backward still makes others (auto: where that hides
                             anything: 256 MB of them and more, and one process)
-  --redact                  capsules and their description without values, sources and environment
+  --redact                  reports, capsules and their description without values, sources and environment
   --rules FILE              rules of your own for the cause of an alarm, a Python file (docs/recipes/add-a-rule.md); may be
                             given several times
   --config FILE             the same keys as a TOML file ([tool.finitude] of pyproject.toml is read too)

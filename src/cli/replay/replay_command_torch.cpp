@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "capture/capsule.h"
 #include "capture/recorded_step.h"
 #include "cli/replay/replay_distance.h"
 #include "replay/tape_calls.h"
@@ -56,7 +57,18 @@ class Command {
   Command(const ReplayOptions& options, const Say& out, const Say& err, StoppedCall* stopped)
       : options_(options), out_(out), err_(err), stopped_(stopped) {}
 
+  // A file that a replay does not read may be damaged as well.
   int run() {
+    const int code = run_sound();
+    std::error_code error;
+    if ((code != kDone && code != kNotReproduced) || options_.check || !std::filesystem::is_directory(options_.capsule, error)) return code;
+    const std::vector<std::string> damage = capture::capsule_damage(options_.capsule);
+    for (const std::string& why : damage) err_(options_.capsule + ": " + why + "\n");
+    return damage.empty() ? code : kUnreadable;
+  }
+
+ private:
+  int run_sound() {
     if (const std::string why = replay::load_operators(options_.libraries, &options_.play.namespaces); !why.empty()) {
       err_(why + "\n");
       return kUnreadable;
@@ -96,7 +108,6 @@ class Command {
     return code;
   }
 
- private:
   bool would_replace_part(const std::filesystem::path& file) const {
     std::error_code error;
     const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");

@@ -55,8 +55,18 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
       {"--dtype", one_of(&options->play.dtype, {"float32", "float64", "bfloat16"})},
       {"--device", one_of(&options->play.device, {"cpu", "cuda"})},
   };
+  bool only_paths = false;  // after --
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
+    if (word == "--" && !only_paths) {
+      only_paths = true;
+      continue;
+    }
+    if (only_paths) {
+      if (!options->capsule.empty()) return "one capsule at a time";
+      options->capsule = word;
+      continue;
+    }
     const std::size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;  // --threads=2
     const std::string name = word.substr(0, equals);
     if (const auto option = with_value.find(name); option != with_value.end()) {

@@ -48,8 +48,7 @@ class CorruptedState : public Rule {
              ", outside of the optimizer's step";
     }
     Finding result = finding(s, "corrupted-state", kScoreOrigin, text,
-                             "load an earlier checkpoint (finitude scan CHECKPOINT tells which is sound), or "
-                             "initialise the value");
+                             "load an earlier checkpoint, or initialise the value");
     if (s.op) mend_at(s.trace, *s.op, &result);  // the write, not where its source was made: what is loaded may be bad in a file of any age
     conclude(result, true);
     return result;

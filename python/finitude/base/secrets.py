@@ -1,0 +1,79 @@
+"""What looks like a secret in a command line, an environment or a line of a program is not written down: its value is
+masked, its name stays."""
+
+import re
+
+MASK = "***"
+# In a name: anywhere; as its last word.
+_SECRET = ("password", "passwd", "passphrase", "pwd", "secret", "credential", "credentials", "apikey")
+_LAST = ("key", "token", "auth", "bearer", "pat")
+_SHORT = re.compile(r"-?[0-9.]{1,6}$|(true|false|none|null)$", re.IGNORECASE)   # no token is
+_OF_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+@")
+_TOKENS = re.compile(r"\b(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abps]-|AKIA|ya29\.|Bearer\s+)[A-Za-z0-9_.-]{10,}")
+_NAMED = re.compile(r"(?P<name>[A-Za-z_][\w.-]*)(?P<is>\s*[=:]\s*)(?P<quote>[\"']?)"
+                    r"(?P<value>[^\s\"',;&]+)(?P=quote)")
+
+
+def is_secret(name):
+    """Does an option, a variable or a key of that name hold one? --max-tokens, --tokenizer and --num-keys do not."""
+    words = [word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)]
+    if not words:
+        return False
+    return words[-1] in _LAST or not set(words).isdisjoint(_SECRET) or "apikey" in "".join(words)
+
+
+def _hides(name, value):
+    if not is_secret(name) or not value:
+        return False
+    return not _SHORT.match(value) or not set(re.findall("[a-z]+", name.lower())).isdisjoint(_SECRET)
+
+
+def _plain(text):
+    return _TOKENS.sub(MASK, _OF_URL.sub(rf"\g<1>{MASK}@", text))
+
+
+def _without_named(text, is_source):
+    def one(match):
+        if not _hides(match["name"], match["value"]) or is_source and not match["quote"]:
+            return match[0]
+        return f"{match['name']}{match['is']}{match['quote']}{MASK}{match['quote']}"
+
+    return _NAMED.sub(one, text)
+
+
+def masked(text):
+    """A text without the passwords of its URLs, without tokens of well-known forms and without the values of NAME=VALUE."""
+    return _without_named(_plain(text), False)
+
+
+def masked_source(line):
+    """A line of a program. Only a text that it gives to such a name can be a secret: another name is none."""
+    return _without_named(_plain(line), True)
+
+
+def masked_words(words):
+    """The words of a command line: also the word that follows an option of such a name."""
+    told, hides = [], ""
+    for word in map(str, words):
+        is_option = word.startswith("-") and not _SHORT.match(word)
+        if hides and not is_option:
+            told.append(MASK if _hides(hides, word) else masked(word))
+            hides = ""
+            continue
+        name, eq, value = word.partition("=")
+        is_hidden = eq and _hides(name.rpartition(".")[2] or name, value)
+        told.append(f"{name}={MASK}" if is_hidden else masked(word))
+        hides = name if is_option and not eq and is_secret(name) else ""
+    return told
+
+
+def hidden(document):
+    """A document without those that stand in the lines of the program that it shows."""
+    if isinstance(document, dict):
+        return {key: _shown(value) if key in ("source", "diff") and isinstance(value, str) else hidden(value)
+                for key, value in document.items()}
+    return [hidden(value) for value in document] if isinstance(document, (list, tuple)) else document
+
+
+def _shown(lines):
+    return "\n".join(map(masked_source, lines.split("\n")))

@@ -1,0 +1,162 @@
+"""What a person was told of an alarm is on disk at that moment: whatever ends the process then, readers find it."""
+
+import json
+import random
+import re
+import signal
+
+import pytest
+
+import helpers
+
+# The process is killed by one that it forked, some time after the first alarm was told. Each pass of the loop meets a bad step.
+KILLED = """
+import os, signal, sys, time, torch
+me, killer = os.getpid(), os.fork()
+if killer == 0:
+    until = time.monotonic() + 30
+    while b"finitude: " not in open(".stderr", "rb").read() and time.monotonic() < until:
+        time.sleep(0.001)
+    time.sleep(AFTER)
+    os.kill(me, SIGNAL)
+    os._exit(0)
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+for i in range(4000):
+    opt.zero_grad()
+    out = model(torch.ones(2, 4))
+    faults = torch.log(out * 0), out / 0, torch.sqrt(-out.abs() - 1), out * float("nan")
+    bad = faults[i // 2 % 4] if i % 2 else out
+    try:
+        bad.mean().backward()
+        opt.step()
+    except FloatingPointError:
+        pass
+"""
+SIGNALS = [signal.SIGKILL, signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM]
+POLICIES = ["skip", "warn", "raise", "stop"]
+
+
+def killed(after, how):
+    return KILLED.replace("AFTER", str(after)).replace("SIGNAL", str(int(how)))
+
+
+def told_steps(err):
+    """Steps of whose alarms standard error speaks."""
+    text = re.sub(r"\s+", " ", err)
+    return {int(number) for number in re.findall(r"finitude: (?:stopped |)?[^.]{0,40}?\bstep (\d+)", text)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_that_was_told_is_lost(tmp_path, seed):
+    """40 kills a seed."""
+    draw = random.Random(seed)
+    for number in range(40):
+        how, policy = draw.choice(SIGNALS), draw.choice(POLICIES)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        after = draw.random() ** 3 * 0.25
+        got = helpers.run(folder, killed(after, how), "--on-alarm", policy, "--runs", "runs", "--max-skips", "100000",
+                          "--experiments", "0", "--capsules", draw.choice(["0", "2"]))
+        assert got.code == -how or how == signal.SIGTERM, (number, got.told())
+        told = told_steps(got.err)
+        assert told and got.report is not None, (number, how, policy, got.err)
+        (inside,) = folder.glob("runs/*/report.json")
+        for report in (got.report, json.loads(inside.read_text())):
+            missing = told - {alarm["step"] for alarm in report["alarms"]}
+            assert not missing, (number, how, policy, missing, got.err)
+            assert "under_way" in report or how == signal.SIGTERM, (number, how)
+
+
+def test_a_killed_run_is_shown_by_each_word(tmp_path):
+    options = "--on-alarm", "skip", "--runs", "runs", "--max-skips", "100000"
+    helpers.run(tmp_path, killed(0.05, signal.SIGKILL), *options)
+    (run,) = (tmp_path / "runs").iterdir()
+    listed = helpers.finitude(tmp_path, "list", "runs")
+    assert re.match(rf"{run.name}  killed +[0-9]+ steps  [0-9]+ alarms?", listed.out), listed.told()
+    shown = helpers.finitude(tmp_path, "report", str(run))
+    assert shown.code == 0 and "the run was killed" in shown.out and "aten::log" in shown.out, shown.told()
+    assert json.loads(helpers.finitude(tmp_path, "report", "--json", str(run)).out)["outcome"] == "killed"
+    examined = helpers.finitude(tmp_path, "doctor", "--static", str(run))
+    assert examined.code in (0, 1) and "the run was killed" in examined.err, examined.told()
+
+
+RUNNING = """
+import os, subprocess, sys, torch
+model = torch.nn.Linear(4, 2)
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+for i in range(3):
+    opt.zero_grad()
+    (model(torch.ones(2, 4)) * (float("nan") if i == ALARM_AT else 1.0)).mean().backward()
+    opt.step()
+    if i == 2:
+        for words in (["list", "runs"], ["report", "--json"], ["doctor", "--static"]):
+            at = [] if words[0] == "list" else [os.path.join("runs", os.listdir("runs")[0])]
+            done = subprocess.run([sys.executable, "-m", "finitude", *words, *at], capture_output=True, text=True)
+            print(words[0], done.returncode, done.stdout, done.stderr)
+"""
+
+
+def test_a_run_that_goes_on_is_shown_by_each_word(tmp_path):
+    got = helpers.run(tmp_path, RUNNING.replace("ALARM_AT", "1"), "--on-alarm", "skip", "--runs", "runs")
+    assert got.code == 0 and "running" in got.out.split("report 0", 1)[0], got.told()
+    assert '"outcome": "running"' in got.out and "the run goes on" in got.out, got.told()
+    assert "under_way" not in got.report and got.report["outcome"] == "alarm"
+
+
+def test_a_run_without_an_alarm_that_goes_on(tmp_path):
+    got = helpers.run(tmp_path, RUNNING.replace("ALARM_AT", "-1").replace('["report", "--json"]', '["report"]'), "--runs", "runs")
+    assert got.code == 0 and "running" in got.out.split("report 0", 1)[0], got.told()
+    assert "is running: there is no report yet" in got.out, got.told()
+
+
+PART = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+for i in range(3):
+    opt.zero_grad()
+    torch.log(model(torch.ones(2, 4)).abs() * (0.0 if i == 1 else 1.0)).mean().backward()
+    opt.step()
+"""
+
+
+def test_what_another_run_left_is_kept_or_its_end_is_said(tmp_path):
+    """A whole capsule without its name gets it; a part of one is removed, and that is said."""
+    first = helpers.run(tmp_path, PART, "--runs", "runs")
+    capsule = tmp_path / first.the_alarm()["capsule"]
+    from finitude.base import alive
+
+    me = alive.me()
+    suffix = f".partial-{me['machine']}-4194000-17-0"   # no process of ours has that number and that beginning
+    whole, part = (capsule.with_name(f"step-00000{n}{suffix}") for n in (7, 8))
+    capsule.rename(whole)
+    part.mkdir()
+    (part / "tape.bin").write_bytes((whole / "tape.bin").read_bytes()[:100])
+    second = helpers.run(tmp_path, PART, "--runs", "runs")
+    kept = capsule.with_name("step-000007")
+    assert (kept / "capsule.json").is_file() and not whole.exists() and not part.exists(), second.told()
+    words = "".join(second.err.split())
+    assert f"{kept}:awholecapsule" in words and f"removed{part}" in words, second.told()
+    assert helpers.finitude(tmp_path, "replay", str(kept)).code == 0
+
+
+@pytest.mark.parametrize("where", ["below a file", "a file"])
+def test_a_folder_that_cannot_be_made_is_reported_once(tmp_path, where):
+    runs = tmp_path / "runs"
+    runs.write_text("x")
+    inside = runs / "deeper" if where == "below a file" else runs
+    got = helpers.run(tmp_path, PART, "--runs", str(inside), "--on-alarm", "skip")
+    assert got.code == 0 and got.err.count("cannot make") == 1, got.told()
+    assert got.the_alarm()["step"] == 1 and got.out == ""
+
+
+def test_a_full_disk_is_reported_once_and_the_program_goes_on(tmp_path):
+    """/dev/full is where the report is to go."""
+    full = tmp_path / "r.json"
+    full.symlink_to("/dev/full")
+    got = helpers.finitude(tmp_path, "run", "--report", str(full), "--runs", "runs", "--on-alarm", "skip",
+                           str(helpers.write_script(tmp_path, PART + "print('done')\n")))
+    assert got.code == 0 and got.out == "done\n" and got.err.count("cannot write") == 1, got.told()

@@ -1,0 +1,54 @@
+"""What looks like a secret is in no file that a run leaves: passwords and tokens of a command line, of lines of the
+program."""
+
+import pytest
+
+import helpers
+from finitude.base import secrets
+
+HIDDEN = ["--api-key", "abc123xyz", "--hf_token=tok-a-zzzz", "--password", "1234", "wandb.api_key=deadbeef",
+          "postgres://u:hunter2@h/db", "--url=redis://:hunter3@h", "--dbPassword", "foo99bar", "--awsSecretAccessKey", "qqqq",
+          "hf_abcdefghijklmnop", "KEY=zz99zz99"]
+VALUES = ["abc123xyz", "tok-a-zzzz", "1234", "deadbeef", "hunter2", "hunter3", "foo99bar", "qqqq", "hf_abcdefghijklmnop",
+          "zz99zz99"]
+KEPT = ["--max-tokens", "512", "--tokenizer", "gpt2", "--num-keys", "8", "--key-dim", "64", "--lr", "0.1", "--author", "me",
+        "--monkey", "george", "--key", "5", "http://host:80/path", "--token", "--verbose", "-v"]
+SCRIPT = """
+import sys, torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(3):
+    opt.zero_grad()
+    out = model(torch.ones(2, 4)).abs() * (0.0 if i == 1 else 1.0)
+    (torch.log(out) if dict(token="s3cr3t-of-the-line") else out).mean().backward()
+    opt.step()
+"""
+
+
+def test_words_of_a_command_line():
+    told = " ".join(secrets.masked_words(HIDDEN))
+    assert not [value for value in VALUES if value in told], told
+    assert all(name in told for name in ("--api-key", "--hf_token=", "wandb.api_key=", "postgres://u:", "@h/db", "KEY="))
+    assert secrets.masked_words(KEPT) == KEPT
+
+
+@pytest.mark.parametrize(("line", "told"), [
+    ('login(token="abc-def-ghi", user="me")', 'login(token="***", user="me")'),
+    ("x = attend(query, key=value_of)", "x = attend(query, key=value_of)"),
+    ('db = "mysql://root:pw@host/x"', 'db = "mysql://root:***@host/x"'),
+    ("loss = torch.log(p)", "loss = torch.log(p)"),
+])
+def test_lines_of_a_program(line, told):
+    assert secrets.masked_source(line) == told
+
+
+def test_nothing_that_a_run_leaves_holds_one(tmp_path):
+    got = helpers.run(tmp_path, SCRIPT, "--on-alarm", "skip", args=HIDDEN)
+    alarm = got.the_alarm()
+    assert alarm["births"][0]["op"] == "aten::log" and "***" in " ".join(got.report["command"])
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and path.name != "train.py":
+            data = path.read_bytes()
+            left = [value for value in (*VALUES[:2], *VALUES[3:], "s3cr3t-of-the-line") if value.encode() in data]
+            assert not left, (path, left)
