@@ -1,8 +1,11 @@
 // Gradients are looked at before clipping rewrites them.
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <cmath>
 #include <string_view>
+#include <unordered_map>
 
+#include "bindings/clip_torch.h"
 #include "bindings/meter.h"
 #include "bindings/python_compat.h"
 #include "bindings/shared_torch.h"
@@ -15,8 +18,14 @@ namespace finitude::bindings {
 
 namespace {
 
+// By the number of the optimizer. Of those few whose norm overflowed.
+std::unordered_map<std::uint32_t, double>& norms() {
+  static auto* const all = new std::unordered_map<std::uint32_t, double>();  // leaked on purpose: may be used until the process is gone
+  return *all;
+}
+
 // The norm of finite gradients overflowed; every optimizer that steps one of them will tell.
-void note_overflow(PyObject* parameters) {
+void note_overflow(PyObject* parameters, double in_float64) {
   record::Stack stack;
   const bool placed = current_place(&stack) && !stack.frames.empty();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
@@ -25,6 +34,7 @@ void note_overflow(PyObject* parameters) {
     auto [it, last] = live().owner.equal_range(THPVariable_Unpack(p).unsafeGetTensorImpl());
     for (; it != last; ++it) {
       it->second.first->norm_overflow = true;
+      norms()[it->second.first->ordinal] = in_float64;
       it->second.first->norm_place = placed ? stack.frames.front() : record::Frame();
     }
   }
@@ -56,6 +66,19 @@ double norm_type_of_caller() {
   return value;
 }
 
+// The norm of these gradients, of type 2, with squares and sum in float64; 0 where that is not known or overflows as well.
+double norm_in_float64(PyObject* parameters) {
+  double squares = 0;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
+    const at::Tensor* grad = gradient_of(PyList_GET_ITEM(parameters, i));
+    if (grad == nullptr) continue;
+    observe::TensorView v;
+    if (!observe::view_of(*grad->unsafeGetTensorImpl(), &v)) return 0;
+    squares += observe::full(v).sum_sq;
+  }
+  return std::isfinite(squares) ? std::sqrt(squares) : 0;
+}
+
 // Is it torch's own clip_grad_norm_ that calls, with the norm of these gradients?
 bool is_called_by_torch() {
   RawFrame* frame = current_frame();
@@ -83,6 +106,11 @@ bool was_poisoned(PyObject* parameters) {
 }
 
 }  // namespace
+
+double overflowed_norm(const OptimizerEntry& entry) {
+  const auto found = norms().find(entry.ordinal);
+  return found == norms().end() ? 0 : found->second;
+}
 
 bool keeps_finite(PyObject* bound) {
   if (PyLong_CheckExact(bound)) return true;
@@ -114,6 +142,8 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
   }
   PyObject* list = l.on && nargs >= 1 ? (PyList_Check(args[0]) ? args[0] : nullptr) : nullptr;
   if (list != nullptr && !finite) scan_before_write(list);
+  // Clipping writes zeros over them. Where one of them is bad itself the norm is of no interest.
+  const double true_norm = list != nullptr && overflowed && is_called_by_torch() && norm_type_of_caller() == 2 ? norm_in_float64(list) : 0;
   PyObject* result;
   {
     const Metered program(Piece::kProgram);
@@ -146,7 +176,7 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
       owner->clip_proves = finite;
     }
   }
-  if (any_owned && overflowed && !any_bad) note_overflow(list);
+  if (any_owned && overflowed && !any_bad) note_overflow(list, true_norm);
   return result;
 }
 
