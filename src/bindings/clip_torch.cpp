@@ -1,8 +1,11 @@
 // Gradients are looked at before clipping rewrites them.
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <cmath>
 #include <string_view>
+#include <unordered_map>
 
+#include "bindings/clip_torch.h"
 #include "bindings/guest_torch.h"
 #include "bindings/meter.h"
 #include "bindings/python_compat.h"
@@ -16,8 +19,14 @@ namespace finitude::bindings {
 
 namespace {
 
+// By the number of the optimizer. Of those few whose norm overflowed.
+std::unordered_map<std::uint32_t, double>& norms() {
+  static auto* const all = new std::unordered_map<std::uint32_t, double>();  // leaked on purpose: may be used until the process is gone
+  return *all;
+}
+
 // The norm of finite gradients overflowed; every optimizer that steps one of them will tell.
-void note_overflow(PyObject* parameters) {
+void note_overflow(PyObject* parameters, double in_float64) {
   record::Stack stack;
   const bool placed = current_place(&stack) && !stack.frames.empty();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
@@ -26,6 +35,7 @@ void note_overflow(PyObject* parameters) {
     auto [it, last] = live().owner.equal_range(THPVariable_Unpack(p).unsafeGetTensorImpl());
     for (; it != last; ++it) {
       it->second.first->norm_overflow = true;
+      norms()[it->second.first->ordinal] = in_float64;
       it->second.first->norm_place = placed ? stack.frames.front() : record::Frame();
     }
   }
@@ -57,6 +67,19 @@ double norm_type_of_caller() {
   return value;
 }
 
+// The norm of these gradients, of type 2, with squares and sum in float64; 0 where that is not known or overflows as well.
+double norm_in_float64(PyObject* parameters) {
+  double squares = 0;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
+    const at::Tensor* grad = gradient_of(PyList_GET_ITEM(parameters, i));
+    if (grad == nullptr) continue;
+    observe::TensorView v;
+    if (!observe::view_of(*grad->unsafeGetTensorImpl(), &v)) return 0;
+    squares += observe::full(v).sum_sq;
+  }
+  return std::isfinite(squares) ? std::sqrt(squares) : 0;
+}
+
 // Is it torch's own clip_grad_norm_ that calls, with the norm of these gradients?
 bool is_called_by_torch() {
   RawFrame* frame = current_frame();
@@ -84,7 +107,8 @@ bool was_poisoned(PyObject* parameters) {
 }
 
 // What is known of the gradients of `list` once they are clipped. finite: their norm was, so that no element was larger than it.
-void note_clipped(PyObject* list, bool finite, bool overflowed, double norm) {
+// true_norm: of an overflowed one, in float64; 0: not known.
+void note_clipped(PyObject* list, bool finite, bool overflowed, double norm, double true_norm) {
   Live& l = live();
   if (finite && was_poisoned(list)) {
     finite = false;
@@ -111,10 +135,15 @@ void note_clipped(PyObject* list, bool finite, bool overflowed, double norm) {
       owner->clip_proves = finite;
     }
   }
-  if (any_owned && overflowed && !any_bad) note_overflow(list);
+  if (any_owned && overflowed && !any_bad) note_overflow(list, true_norm);
 }
 
 }  // namespace
+
+double overflowed_norm(const OptimizerEntry& entry) {
+  const auto found = norms().find(entry.ordinal);
+  return found == norms().end() ? 0 : found->second;
+}
 
 bool keeps_finite(PyObject* bound) {
   if (PyLong_CheckExact(bound)) return true;
@@ -134,6 +163,7 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
   }
   bool finite = false, overflowed = false;
   double norm = 0;  // no element is larger
+  double true_norm = 0;
   PyObject* list = l.on && nargs >= 1 ? (PyList_Check(args[0]) ? args[0] : nullptr) : nullptr;
   as_guest([&] {
     observe::TensorView v;
@@ -145,7 +175,10 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
       finite = !q.bad && norm_type_of_caller() > 0;
       norm = q.absmax;
     }
-    if (list != nullptr && !finite) scan_before_write(list);
+    if (list == nullptr || finite) return;
+    scan_before_write(list);
+    // Clipping writes zeros over them. Where one of them is bad itself the norm is of no interest.
+    if (overflowed && is_called_by_torch() && norm_type_of_caller() == 2) true_norm = norm_in_float64(list);
   });
   PyObject* result;
   {
@@ -155,7 +188,7 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
   if (result == nullptr || list == nullptr) return result;
   as_guest([&] {
     note_clipping(original_clip, args, nargs, kwnames, is_called_by_torch() ? norm_type_of_caller() : 0);
-    note_clipped(list, finite, overflowed, norm);
+    note_clipped(list, finite, overflowed, norm, true_norm);
   });
   return result;
 }

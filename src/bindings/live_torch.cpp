@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -138,9 +140,29 @@ OptimizerEntry* new_entry(PyObject* optimizer) {
   return l.optimizers.back().get();
 }
 
+namespace {
+
+// Of a tensor of integers or booleans.
+std::optional<double> whole_number(const c10::TensorImpl& tensor, const char* data) {
+  const auto read = [data](auto value) {
+    std::memcpy(&value, data, sizeof value);
+    return static_cast<double>(value);
+  };
+  const caffe2::TypeMeta type = tensor.dtype();
+  if (type == caffe2::TypeMeta::Make<std::int64_t>()) return read(std::int64_t{});
+  if (type == caffe2::TypeMeta::Make<std::int32_t>()) return read(std::int32_t{});
+  if (type == caffe2::TypeMeta::Make<std::int16_t>()) return read(std::int16_t{});
+  if (type == caffe2::TypeMeta::Make<std::int8_t>()) return read(std::int8_t{});
+  if (type == caffe2::TypeMeta::Make<std::uint8_t>() || type == caffe2::TypeMeta::Make<bool>()) return read(std::uint8_t{});
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<double> number_on_cpu(PyObject* value) {
   observe::TensorView v;
   if (!THPVariable_Check(value) || !observe::view_of(*THPVariable_Unpack(value).unsafeGetTensorImpl(), &v) || v.numel != 1) return std::nullopt;
+  if (v.dtype == sense::DType::kOther) return whole_number(*THPVariable_Unpack(value).unsafeGetTensorImpl(), v.data);
   const sense::Health h = observe::full(v);
   return h.nan ? NAN : h.inf() ? INFINITY : h.max;
 }
@@ -243,7 +265,7 @@ void leave_out(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, s
 // A GradScaler has found an overflow: normal work. Its flag keeps the step from being applied.
 PyObject* leave_to_scaler(OptimizerEntry& entry) {
   ++live().counters.scaler_skips;
-  record_step(entry, {}, entry.lr, record::kStepScalerSkip);
+  record_step(entry, {}, ParamGroups(entry.self).lr(entry.lr), record::kStepScalerSkip);
   PyObject* r = call_cold("on_scaler_skip", entry.self);
   if (r == nullptr) return nullptr;
   Py_DECREF(r);
@@ -301,7 +323,7 @@ PyObject* pre_hook(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   // A class outside torch.optim may use gradients that are there already before it evaluates its closure.
   if (closure && (entry->in_torch || entry->backwards == 0)) return begin_closure(*entry, args[1], args[2]);
   if (in_backward() && l.left_out_serial == l.backward_serial) {
-    leave_out(*entry, {}, entry->lr, record::kStepVetoed);
+    leave_out(*entry, {}, ParamGroups(optimizer).lr(entry->lr), record::kStepVetoed);
     veto(*entry);
     Py_RETURN_NONE;
   }

@@ -19,7 +19,7 @@
 #include "bindings/jump_torch.h"
 #include "bindings/first_step_torch.h"
 #include "bindings/last_step_torch.h"
-#include "bindings/live_torch.h"
+#include "bindings/clip_torch.h"
 #include "bindings/loader_torch.h"
 #include "bindings/own_rules_python.h"
 #include "bindings/meter.h"
@@ -95,6 +95,7 @@ py::dict window(py::handle optimizer) {
   out["ordinal"] = e.ordinal;
   out["backwards"] = e.backwards;
   out["norm_overflow"] = e.norm_overflow;
+  out["norm_in_float64"] = overflowed_norm(e);
   out["norm_place"] = py::make_tuple(e.norm_place.file, e.norm_place.line);
   out["laundered"] = e.laundered;
   out["dropped"] = e.dropped;
@@ -353,7 +354,7 @@ PYBIND11_MODULE(_native, m) {
     OptimizerEntry& e = entry_of(o);
     WindowVerdict verdict;
     judge_window(e, &verdict);
-    commit_window(e, verdict, e.lr, before_hooks);
+    commit_window(e, verdict, verdict.lr, before_hooks);
   });
 
   define_values(m);

@@ -73,7 +73,7 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   PyObject* result = PyObject_Vectorcall(l.original_scaler_step, args, static_cast<size_t>(nargs), kwnames);
   if (result == nullptr || entry->step != step || l.counters.scaler_skips != skips) return result;
   ++l.counters.scaler_skips;
-  record_step(*entry, {}, entry->lr, record::kStepScalerSkip);
+  record_step(*entry, {}, ParamGroups(entry->self).lr(entry->lr), record::kStepScalerSkip);
   PyObject* r = call_cold("on_scaler_step", args[1], args[0], Py_True);
   as_guest([&] {
     close_window(*entry);

@@ -70,6 +70,11 @@ sense::DType Edits::dtype_of(std::string_view arg) const {
   return op ? operand(*op, arg, 0).dtype() : sense::DType::kOther;
 }
 
+bool Edits::writes(std::string_view arg) const {
+  const record::Op* op = call();
+  return op && arg == "self" && op->name.ends_with('_');
+}
+
 void Edits::add(Edit edit) {
   const record::Op* op = call();
   if (!op) return;
@@ -82,17 +87,18 @@ Edits& Edits::clamp(std::string_view arg, double min, double max) {
   const bool below = std::isfinite(min), above = std::isfinite(max);
   Edit edit;
   edit.arg = arg;
+  const std::string clamp = writes(arg) ? ".clamp_" : ".clamp";
   if (below) edit.min = min;
   if (above) edit.max = max;
   if (below && above) {
     edit.text = edit.arg + " clamped to [" + figure(min) + ", " + figure(max) + "]";
-    edit.code = ".clamp(" + figure(min) + ", " + figure(max) + ")";
+    edit.code = clamp + "(" + figure(min) + ", " + figure(max) + ")";
   } else if (below) {
     edit.text = edit.arg + " clamped at " + figure(min);
-    edit.code = ".clamp(min=" + figure(min) + ")";
+    edit.code = clamp + "(min=" + figure(min) + ")";
   } else {
     edit.text = edit.arg + " clamped to at most " + figure(max);
-    edit.code = ".clamp(max=" + figure(max) + ")";
+    edit.code = clamp + "(max=" + figure(max) + ")";
   }
   add(std::move(edit));
   return *this;
@@ -118,8 +124,8 @@ Edits& Edits::replaced(std::string_view arg, double from, double to) {
   edit.from = from;
   edit.to = to;
   edit.text = figure(from) + " in " + edit.arg + " replaced by " + figure(to);
-  if (from == 0) edit.code = "torch.where({x} == 0, " + figure(to) + ", {x})";
-  if (std::isnan(from)) edit.code = "torch.where(torch.isnan({x}), " + figure(to) + ", {x})";
+  if (from == 0) edit.code = writes(arg) ? ".masked_fill_({x} == 0, " + figure(to) + ")" : "torch.where({x} == 0, " + figure(to) + ", {x})";
+  if (std::isnan(from) && !writes(arg)) edit.code = "torch.where(torch.isnan({x}), " + figure(to) + ", {x})";
   add(std::move(edit));
   return *this;
 }
@@ -141,7 +147,7 @@ Edits& Edits::bounded(std::string_view arg) {
   edit.min = -limit;
   edit.max = limit;
   edit.text = "infinities in " + edit.arg + " replaced by the largest finite number";
-  edit.code = ".clamp(torch.finfo({x}.dtype).min, torch.finfo({x}.dtype).max)";
+  if (!writes(arg)) edit.code = ".clamp(torch.finfo({x}.dtype).min, torch.finfo({x}.dtype).max)";
   add(std::move(edit));
   return *this;
 }

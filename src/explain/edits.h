@@ -40,6 +40,7 @@ class Edits {
  private:
   Edits& clamp(std::string_view arg, double min, double max);  // an infinite bound is none
   void add(replay::Edit edit);
+  bool writes(std::string_view arg) const;  // the call does: log_, rsqrt_
   sense::DType dtype_of(std::string_view arg) const;
 
   const Scene& scene_;

@@ -6,6 +6,7 @@
 #include "explain/by_parts.h"
 #include "explain/edits.h"
 #include "explain/evidence.h"
+#include "explain/layers.h"
 
 namespace finitude::explain {
 
@@ -42,6 +43,7 @@ Finding explain(const Evidence& evidence) {
   } else {
     best = unknown(evidence);
   }
+  tell_layers(*best, evidence);
   tell_by_parts(*best, evidence);
   return *std::move(best);
 }

@@ -7,6 +7,7 @@
 
 #include "explain/evidence.h"
 #include "explain/fill.h"
+#include "explain/last_update.h"
 
 namespace finitude::explain {
 namespace {
@@ -68,8 +69,8 @@ bool weights_may_have_grown(const std::string& cause_class) {
 
 class Trials {
  public:
-  Trials(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace)
-      : finding_(finding), lab_(lab), budget_(budget), trace_(trace) {}
+  Trials(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace, const StepHistory* history)
+      : finding_(finding), lab_(lab), budget_(budget), trace_(trace), history_(history) {}
 
   void run() {
     if (std::string why = lab_.faithful(); !why.empty()) {
@@ -190,16 +191,23 @@ class Trials {
   // is not finite either says nothing against a learning rate that is too high.
   void earlier_weights() {
     const double each = 2 * lab_.step_seconds();
+    UpdateTrials trials;
+    const bool knows = trace_ != nullptr && history_ != nullptr;
+    if (knows) trials.ratio = lab_.size_of_update();
+    // It may settle the class, which must not depend on how busy the machine is.
+    const bool settles = knows && may_be_rate(finding_, *history_, *trace_, trials.ratio);
     for (const auto& [share, name] : {std::pair{0.0, "whole step, the last update taken back"},
                                       std::pair{0.1, "whole step, the last update 10 times smaller"}}) {
-      if (!allows(each)) return;
+      if (!allows(each) && !(settles && share == 0)) break;
       const StepTrial trial = lab_.after_share_of_update(share);
       if (!trial.ran) {
         if (weights_may_have_grown(finding_.cause_class) && !trial.why_not.empty()) add(name, "not tried: " + trial.why_not, std::nullopt);
         return;
       }
       add(name, trial.bad.empty() ? "loss and gradients finite" : "not finite: " + listed(trial.bad), std::nullopt);
+      (share == 0 ? trials.without : trials.smaller) = trial;
     }
+    if (settles) judge_last_update(finding_, *history_, *trace_, trials);
   }
 
   // Nothing is predicted of these: they tell, they do not judge.
@@ -215,14 +223,16 @@ class Trials {
   replay::StepLab& lab_;
   const TimeBudget budget_;
   const record::Trace* const trace_;
+  const StepHistory* const history_;
   double limit_ = 0;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace
 
-void try_on_step(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace) {
-  Trials(finding, lab, budget, trace).run();
+void try_on_step(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace,
+                 const StepHistory* history) {
+  Trials(finding, lab, budget, trace, history).run();
 }
 
 }  // namespace finitude::explain

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -71,6 +73,25 @@ StepTrial play_on_earlier_weights(const capture::Tape& tape, const LastUpdate& u
   trial.ran = trial.why_not.empty();
   trial.bad = played.bad();
   return trial;
+}
+
+double relative_size(const LastUpdate& update) {
+  const at::NoGradGuard no_grad;
+  std::vector<double> matrices, all;
+  for (const LastUpdate::Change& change : update.changes) {
+    if (!change.before.is_floating_point() || change.before.numel() == 0) continue;
+    const at::Tensor before = change.before.to(at::kDouble);
+    const double size = before.square().mean().sqrt().item<double>();
+    const double moved = (change.parameter.to(at::kDouble) - before).square().mean().sqrt().item<double>();
+    if (!(size > 0) || !std::isfinite(moved)) continue;
+    all.push_back(moved / size);
+    if (change.before.dim() >= 2) matrices.push_back(moved / size);
+  }
+  std::vector<double>& of = matrices.empty() ? all : matrices;
+  if (of.empty()) return 0;
+  const auto middle = of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2);
+  std::ranges::nth_element(of, middle);
+  return *middle;
 }
 
 }  // namespace finitude::replay

@@ -27,4 +27,8 @@ using FindLastUpdate = std::function<LastUpdate()>;
 // is not among them.
 StepTrial play_on_earlier_weights(const capture::Tape& tape, const LastUpdate& update, double share);
 
+// Root mean square of what the update changed over that of the values before it: the median over the weights of two dimensions or more,
+// or over all parameters where there are none. Parameters that were zero do not count. 0: not known.
+double relative_size(const LastUpdate& update);
+
 }  // namespace finitude::replay

@@ -99,6 +99,8 @@ class StepLab {
   // On the weights that the last update of the optimizer would have led to, had it been `share` of what it was: 0 takes it
   // back. Does not run, and says why, where what the optimizer keeps does not tell that update.
   virtual StepTrial after_share_of_update(double share) = 0;
+  // Size of that update over the size of the weights before it: the median over the weights; 0: not known.
+  virtual double size_of_update() { return 0; }
   // Unchanged, so many times more: in how many of them did all results have the bits that were recorded?
   virtual int again(int times) = 0;
 };

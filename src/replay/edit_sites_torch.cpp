@@ -104,6 +104,7 @@ class Finder {
 
   bool gradients_flow_to(const Entry& entry, const std::string& arg) const {
     if (entry.traced >= trace_.ops.size()) return true;
+    if (trace_.ops[entry.traced].phase == record::Phase::kOptimizer) return false;
     const auto& inputs = trace_.ops[entry.traced].inputs;
     return std::ranges::any_of(inputs, [&](const record::TensorUse& use) { return use.arg == arg && use.requires_grad; });
   }
@@ -125,8 +126,10 @@ class Finder {
         out_.why_not = name + " has no argument " + place.arg;
         return;
       }
-      if (found->alias_info() != nullptr && found->alias_info()->isWrite()) {
-        out_.why_not = name + " writes its argument " + place.arg;
+      // What it held is read once and gone, so that it can be changed where it lies. But a derivative may have kept it.
+      site.is_written = found->alias_info() != nullptr && found->alias_info()->isWrite();
+      if (site.is_written && gradients_flow_to(entry, place.arg)) {
+        out_.why_not = name + " writes its argument " + place.arg + ", to which gradients flow";
         return;
       }
       const capture::Value& value = entry.args[site.arg];

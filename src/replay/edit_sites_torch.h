@@ -27,6 +27,7 @@ struct EditSite {
   std::size_t arg = 0;                  // of the operator; where the edit is of an argument
   capture::TensorRef tensor;            // that argument as the tape has it, where it is a tensor
   bool is_tensor = false;
+  bool is_written = false;              // the operator writes it: the edit is made in its memory
   bool is_list = false;                 // of tensors to which no gradient flows: each of them is edited
   std::string name{};                   // of that argument; the edit may have another for it, as a part of the call calls it
 };

@@ -68,8 +68,9 @@ void EditedStep::change_argument(std::size_t s, std::vector<c10::IValue>& argume
     for (const at::Tensor& t : value.toTensorVector()) {
       at::Tensor replaced;
       TORCH_CHECK(!t.is_complex() && !t.is_sparse(), "a clamp of complex or sparse numbers");
-      list.push_back(edited(t, &replaced));
+      const at::Tensor now = edited(t, &replaced);
       changed_ = changed_ || replaced.any().item<bool>();
+      list.push_back(site.is_written ? t.copy_(now) : now);
     }
     value = std::move(list);
     return;
@@ -87,9 +88,14 @@ void EditedStep::change_argument(std::size_t s, std::vector<c10::IValue>& argume
   at::Tensor replaced;
   state.argument = edited(t, &replaced);
   const bool any = replaced.any().item<bool>();
-  state.replaced = any ? replaced : at::Tensor();
   changed_ = changed_ || any;
-  if (any) value = state.argument;
+  if (!any) return;
+  if (site.is_written) {
+    t.copy_(state.argument);
+    return;
+  }
+  state.replaced = replaced;
+  value = state.argument;
 }
 
 void EditedStep::change_node(std::size_t n, std::size_t index, std::vector<c10::IValue>& arguments) {

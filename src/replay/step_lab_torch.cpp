@@ -128,10 +128,12 @@ std::optional<std::size_t> TorchStepLab::first_reader(record::OpId birth) const 
 
 FillTrial TorchStepLab::filled(double seconds) { return fill_unwritten(tape_, seconds); }
 
-StepTrial TorchStepLab::after_share_of_update(double share) {
+const LastUpdate& TorchStepLab::last_update() {
   if (!last_update_) last_update_ = find_update_ ? find_update_() : LastUpdate{{}, "the optimizer is not known"};
-  return play_on_earlier_weights(tape_, *last_update_, share);
+  return *last_update_;
 }
+
+StepTrial TorchStepLab::after_share_of_update(double share) { return play_on_earlier_weights(tape_, last_update(), share); }
 
 int TorchStepLab::again(int times) {
   int same = 0;

@@ -29,10 +29,12 @@ class TorchStepLab : public StepLab {
   GuiltyRows guilty_rows(const std::vector<std::int64_t>& spare, record::OpId birth, double seconds) override;
   FillTrial filled(double seconds) override;
   StepTrial after_share_of_update(double share) override;
+  double size_of_update() override { return relative_size(last_update()); }
   int again(int times) override;
 
  private:
   std::optional<std::size_t> first_reader(record::OpId birth) const;
+  const LastUpdate& last_update();
 
   const capture::Tape& tape_;
   const record::Trace& trace_;

@@ -8,6 +8,7 @@
 
 #include "explain/evidence.h"
 #include "explain/fix.h"
+#include "explain/last_update.h"
 #include "locate/batch_rows.h"
 #include "locate/op_kinds.h"
 #include "locate/slice.h"
@@ -154,6 +155,7 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
   if (!located.births.empty()) {
     const explain::Evidence evidence{trace, located, 0, history, lab};
     finding = explain::explain(evidence);
+    explain::judge_grown_weights(finding, history, trace);
     if (options.own_rules) own_rule = options.own_rules(evidence, &finding);
     if (replay::StepLab* step = options.step && options.seconds > 0 ? options.step() : nullptr) {
       finding.rows = located.births[0].rows;
@@ -161,7 +163,7 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
       finding.born_in = located.births[0].first_reader != record::kNone ? located.births[0].first_reader : located.births[0].op;
       explain::TimeBudget budget;
       budget.most = options.seconds;
-      explain::try_on_step(finding, *step, budget, &trace);
+      explain::try_on_step(finding, *step, budget, &trace, &history);
     }
   }
   nlohmann::json out = findings(trace, located, finding);

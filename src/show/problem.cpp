@@ -84,7 +84,7 @@ const Shape kAlarm{{{"step", kCount, true}, {"micro_batch", kCountOrNull}, {"ran
     {"optimizer", kTextOrNull}, {"sink", kObject, true, {}, &kSink}, {"loss", kObject | kReal, false,
     {}, &kStatistics}, {"text", kText}, {"harmless", kBool},
     {"policy", kText, false, "stop|skip|warn|raise|rollback"}, {"level", kText, false, "gate|tape|trace"}, {"action", kText},
-    {"weights", kText, true, "clean|damaged"}, {"gradients", kObject | kNull, false, {}, &kGradients},
+    {"weights", kText, true, "clean|damaged"}, {"growth", kReal}, {"gradients", kObject | kNull, false, {}, &kGradients},
     {"rerun", kText, true, "persistent|transient|order-dependent|not-run"},
     {"rerun_by", kText, true, "closure|rewind|jump|restart|tape|trace|none"}, {"rerun_verified", kBool},
     {"rerun_text", kTextOrNull}, {"history", kObject | kNull, false, {}, &kHistory}, {"births", kArray, true,

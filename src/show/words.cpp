@@ -106,12 +106,12 @@ std::string headline(const Json& report, const Json& alarm) {
   if (said.find("(rank") == std::string::npos) line += rank_words(report, alarm);
   line += ".";
   if (flag(alarm, "harmless")) {
-    if (said.find("not in danger") == std::string::npos)
+    if (said.find("gradients are finite") == std::string::npos)
       line += " Gradients are finite, weights were not in danger.";
-  } else if (said.find("weights are") == std::string::npos) {
-    const std::string weights = text(alarm, "weights");
-    if (weights == "clean") line += " Weights are clean.";
-    if (weights == "damaged") line += " Weights are damaged.";
+  } else if (const std::string weights = text(alarm, "weights"); !weights.empty()) {
+    // That they are finite but have grown is said of clean ones. What is applied since damages them.
+    const bool is_said = said.find(weights == "clean" ? "weights are" : "weights are damaged") != std::string::npos;
+    if (!is_said) line += " Weights are " + weights + ".";
   }
   return line;
 }

@@ -9,7 +9,7 @@ from .. import _native
 from ..base import sources
 from ..base.plain_json import number, safe
 from ..program import begun, cells, discover, intake, ranks, updates
-from . import carried, growth, hyper, mend, samples
+from . import beyond_rate, carried, growth, hyper, impossible_state, mend, samples
 
 
 def fingerprint(optimizer):
@@ -85,13 +85,12 @@ def _facts(session, optimizer):
     ordinal = _native.window(optimizer)["ordinal"]
     points = [{"loss": number(l), "grad": number(g), "lr": number(r)} for l, g, r in _native.history(ordinal)]
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
-    lr, eps = group.get("lr", 0.0), group.get("eps", 0.0)
     scaler = session.scaler
-    start = session.started_with.get(id(optimizer), 0.0)
+    start = max(session.started_with.get(id(optimizer), {}).values(), default=0.0)
     return json.dumps(safe({
-        "points": points, "param_absmax": [start, discover.largest_parameter(optimizer)] if start > 0 else [],
-        "lr_now": float(lr), "optimizer": type(optimizer).__name__,
-        "optimizer_eps": float(eps) if isinstance(eps, (int, float)) else 0.0,
+        "points": points, "param_absmax": [start, max(discover.magnitudes(optimizer).values(), default=0.0)] if start > 0 else [],
+        "lr_now": hyper.number(group.get("lr")) or 0.0, "optimizer": type(optimizer).__name__,
+        "optimizer_eps": hyper.number(group.get("eps")) or 0.0,
         "half_parameters": any(p.dtype in (torch.float16, torch.bfloat16) for p in discover.parameters(optimizer)),
         "scaler_active": scaler is not None, "scale": float(scaler.get_scale()) if scaler is not None else 0.0,
         "scaler_skips_in_row": session.scaler_skips.in_a_row(ordinal) or session.row_of_skips,
@@ -138,8 +137,11 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False, began_with=(
     intake.name_reader_on_the_way(found)
     mend.add_diff(found)
     if optimizer is not None:
+        steps = _native.ring_steps(_native.window(optimizer)["ordinal"])
+        beyond_rate.tell(found, optimizer, session.started_with.get(id(optimizer)) or {}, steps)
         hyper.tell(found, optimizer)
-        growth.tell(found, _native.ring_steps(_native.window(optimizer)["ordinal"]))
+        impossible_state.tell(found, optimizer)
+        growth.tell(found, steps)
     return ranks.not_from_here(samples.told(found))
 
 

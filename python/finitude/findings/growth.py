@@ -6,6 +6,9 @@ onset. Where the line goes back to the oldest step that is left, the growth is o
 
 import math
 
+from .. import _native
+from ..program import discover
+
 LOOKED_BACK = 4096       # steps, which is what the ring holds
 LEAST_STEPS = 3          # of growth, else it is a jump
 LEAST_GROWTH = 10.0
@@ -14,6 +17,11 @@ ONE_STEP = 0.8           # of the growth: more in a single step is a jump
 RATE_JUMP = 10.0
 TOLD_OF = frozenset({"learning-rate", "exploding-gradient", "overflow", "exp-overflow", "half-precision-overflow", "clipping",
                      "optimizer-arithmetic", "loss-scale-misuse", "infinity-minus-infinity", "zero-times-infinity"})
+
+
+UNSOUND = 1e3             # times as large as at the start, or as any gradient before
+ABOVE_ALL = 10.0          # times the largest weight at the start: a parameter that began tiny may grow far without harm
+NO_GRADIENT = 1e10        # is that large in a run that is well
 
 
 def _last_good(values):
@@ -108,3 +116,37 @@ def tell(found, steps):
         return
     found["cause"]["onsets"] = onsets
     found["cause"]["text"] += "".join(f"; {_words(one)}" for one in onsets)
+
+
+def _grown(session, optimizer):
+    """(largest factor of any parameter's magnitude since the first step or None, what is unsound of the weights or "")."""
+    if optimizer is None or not (start := session.started_with.get(id(optimizer))):
+        return None, ""
+    now = discover.magnitudes(optimizer)
+    factors = {p: now[p] / before for p, before in start.items() if before > 0 and p in now}
+    largest = max(start.values())
+    above = {p: factor for p, factor in factors.items() if factor >= UNSOUND and now[p] >= ABOVE_ALL * largest}
+    if not above:
+        return max(factors.values(), default=None), ""
+    worst = max(above, key=above.get)
+    names = dict(zip(map(id, discover.parameters(optimizer)), discover.names(optimizer)))
+    return max(factors.values()), f"grown {above[worst]:.2g}-fold since step 0 ({names.get(worst, '')}: {start[worst]:.3g} to {now[worst]:.3g})"
+
+
+def beside_bad_loss(session, optimizer):
+    """What is said of the weights where only the loss is bad."""
+    gradients = [s["absmax"] for p in discover.parameters(optimizer) if p.grad is not None and (s := _native.statistics(p.grad))]
+    before = [g for _, g, _ in _native.history(_native.window(optimizer)["ordinal"]) if math.isfinite(g)]
+    largest = max(gradients, default=0.0)
+    if largest >= NO_GRADIENT or before and largest >= UNSOUND * max(before) > 0:
+        return f"; gradients are finite, but as large as {largest:.3g}"
+    return "; gradients are finite" + ("" if _grown(session, optimizer)[1] else ", weights were not in danger")
+
+
+def tell_weights(session, optimizer, alarm):
+    """How far the weights have grown since the first step: that they are finite does not make them sound."""
+    alarm["growth"], words = _grown(session, optimizer)
+    if words and alarm["weights"] == "clean":
+        alarm["text"] += f"; weights are finite but {words}"
+    elif words:
+        alarm["text"] += f"; weights are damaged, and {words}"

@@ -1,18 +1,24 @@
 """What an optimizer was set to where it made a bad value: the parameter group, its hyper-parameters, and one that cannot be."""
 
-import numbers
-
 from ..program import discover
 
 NOT_TOLD = ("params", "param_names", "initial_lr")
 
 
-def _number(value):
-    if isinstance(value, (bool, type(None))):
+def number(value):
+    """What a setting comes to: a number of Python, NumPy or fractions, a tensor with one element; None for anything else."""
+    if value is None or isinstance(value, (str, bytes)):
         return None
-    if hasattr(value, "numel"):
-        return float(value) if value.numel() == 1 else None
-    return value if isinstance(value, numbers.Real) else None
+    if hasattr(value, "numel") and value.numel() != 1:
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None
+
+
+def _number(value):
+    return None if isinstance(value, bool) else number(value)
 
 
 def _settings(group):
@@ -23,7 +29,7 @@ def _settings(group):
             continue
         if isinstance(value, (tuple, list)):
             found += [(f"{key}[{i}]", n) for i, v in enumerate(value) if (n := _number(v)) is not None]
-        elif (n := _number(value)) is not None:
+        elif (n := number(value) if key == "lr" else _number(value)) is not None:
             found.append((key, n))
     return found
 

@@ -50,7 +50,7 @@ def diff_of(lines, edit, name):
     source = lines[row][begin:end]
     if "torch." in code and not _imports_torch(tree):
         return None
-    if code.count("{x}") > 1 and not _can_repeat(operand):
+    if code.count("{x}") + code.startswith(".") > 1 and not _can_repeat(operand):
         return None
     simple = isinstance(operand, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)) or code.startswith("torch.")
     changed = source if simple else f"({source})"
@@ -109,13 +109,14 @@ def _imports_torch(tree):
 
 def _operand(node, edit, torch_names, modules):
     """The expression of the edited argument, if the node computes that operator."""
-    name = edit["op"].rpartition("::")[2].strip("_")
+    operator = edit["op"].rpartition("::")[2].lstrip("_")
+    name = operator.rstrip("_")
     place = PLACES.get(edit["arg"])
     if place is None:
         return None
     if isinstance(node, ast.BinOp) and isinstance(node.op, OPERATORS.get(name, ())):
         return (node.left, node.right)[place]
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != name:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in (name, operator):
         return None
     root = node.func.value
     while isinstance(root, ast.Attribute):

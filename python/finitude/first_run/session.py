@@ -9,7 +9,7 @@ from ..base.plain_json import number
 from ..base.say import say
 from ..capsules import capsule
 from ..errors import NonFiniteError
-from ..findings import findings, kept_step, unwatched
+from ..findings import clipped_away, findings, growth, kept_step, unwatched
 from ..findings.report import Report
 from ..program import discover, guard, intake, makers, ranks, rehearsal, ruined, scaling, sinks as sinks_of, streams
 from ..program.counts import count_text
@@ -58,7 +58,7 @@ class Session:
         self.applied_in = 0           # the backward inside which a bad step was reported and applied
         self.left_out = set()         # serials of the bad losses for which a scaler's step was left out
         self.scaler = None
-        self.started_with = {}        # id(optimizer) -> largest parameter magnitude before its first step
+        self.started_with = {}        # id(optimizer) -> magnitudes of its parameters before its first step
         self.allowed_tensors = []
         self.ring_open = False
         self.start = None             # how the program was started, for starting it again
@@ -110,7 +110,7 @@ class Session:
         _native.writes_seen()         # the program has an optimizer: nothing by hand is waited for
         if not _native.is_registered(optimizer):
             self._register(optimizer)
-        self.started_with[id(optimizer)] = discover.largest_parameter(optimizer)
+        self.started_with[id(optimizer)] = discover.magnitudes(optimizer)
         ruined.note_frozen(optimizer)
         bad = at_start.bad(optimizer, self.allowed_tensors)
         streams.watch(self, optimizer)
@@ -167,7 +167,7 @@ class Session:
             if found := ruined.sinks(self, optimizer):
                 return damage.found_late(self, optimizer, window, found)
         if verdict["norm_overflow"]:
-            self.advise_clipping(window["step"], [findings.birth("backward", "aten::linalg_vector_norm", *window["norm_place"])])
+            clipped_away.tell(self, optimizer, window["step"], window)
         if verdict["kind"] != "alarm" and _native.buffers_turned_nan():
             if found := sinks_of.bad_buffers(optimizer):
                 alarm = self.new_alarm(optimizer, "buffer", found[0][1])
@@ -207,7 +207,7 @@ class Session:
             "clean": sum(1 for m in window["marks"] if m == 1),
         }
         value = f"loss is {'NaN' if losses[0]['value'] != losses[0]['value'] else 'Inf'}" if losses else f"gradient of {name} is not finite"
-        alarm["text"] = value + ("; gradients are finite, weights were not in danger" if alarm["harmless"] else "")
+        alarm["text"] = value + (growth.beside_bad_loss(self, optimizer) if alarm["harmless"] else "")
         _native.consume_losses(optimizer)
         if not losses and not window["on_device"] and self.told.take_over(optimizer, alarm):
             return self._conclude(optimizer, alarm)
@@ -260,10 +260,6 @@ class Session:
     def advise(self, kind, step, text, cause=None, births=()):
         if sum(a["kind"] == kind for a in self.report.advisories) < 20:
             self.report.advisories.append({"kind": kind, "step": step, "text": text, "births": list(births), "cause": cause})
-
-    def advise_clipping(self, step, births=()):
-        cause = {"class": "clipping", "confidence": "likely", "experiments": [], "text": "the norm of finite gradients overflowed"}
-        self.advise("clipping", step, "the gradient norm overflowed though every gradient is finite; clipping by it set them to zero", cause, births)
 
     def act(self, optimizer, alarm, sinks, where="window", undone=False, rerun_wanted=True, loss=None):
         """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None: apply.
@@ -326,6 +322,7 @@ class Session:
         ordinal = alarm.get("optimizer_ordinal", 0)
         self.acting = minimal.Acting(alarm, written, undone)
         self.part(damage.applied_before, self, optimizer, alarm)
+        self.part(growth.tell_weights, self, optimizer, alarm)
         if self.saved:
             alarm["saved"] = dict(self.saved)
         recorded, self.recorded = self.recorded and capsule.wanted(self), False

@@ -68,10 +68,10 @@ def parameters(optimizer):
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def largest_parameter(optimizer):
-    """The largest finite magnitude among the parameters."""
-    found = [_native.statistics(p) for p in parameters(optimizer)]
-    return max((s["absmax"] for s in found if s), default=0.0)
+def magnitudes(optimizer):
+    """{id of a parameter: its largest finite magnitude}."""
+    found = [(id(p), _native.statistics(p)) for p in parameters(optimizer)]
+    return {number: s["absmax"] for number, s in found if s}
 
 
 def roots(optimizer):

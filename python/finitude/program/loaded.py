@@ -12,8 +12,9 @@ from . import discover
 _LINES = weakref.WeakKeyDictionary()  # optimizer -> (file, line)
 
 
-def watch():
-    """From here on calls of load_state_dict are noted. Only for a process of our own: the class is changed."""
+def watch(look):
+    """From here on calls of load_state_dict are noted, and the optimizer is looked at behind each. Only for a process of our own: the
+    class is changed."""
     load = torch.optim.Optimizer.load_state_dict
 
     @functools.wraps(load)
@@ -21,7 +22,9 @@ def watch():
         frame = next(discover.user_frames(), None)
         if frame is not None:
             _LINES[self] = (frame.f_code.co_filename, frame.f_lineno)
-        return load(self, *args, **kwargs)
+        result = load(self, *args, **kwargs)
+        look(self)
+        return result
 
     torch.optim.Optimizer.load_state_dict = load_state_dict
 
@@ -37,3 +40,5 @@ def tell(found, optimizer):
     if p is not None and key in (optimizer.state.get(p) or {}):
         file, line = _LINES[optimizer]
         birth.update(file=file, line=line, source=sources.line(file, line))
+        if (fix := found.get("fix")) and not fix["file"]:
+            fix.update(file=file, line=line)

@@ -39,10 +39,12 @@ KNOWN = {torch.optim.Adam: (_adam, None), torch.optim.AdamW: (_adam, None), torc
 
 
 def _last_rate(optimizer):
-    """By what a schedule has scaled the rates since the last update; of that the history has the first group's."""
+    """By what a schedule has scaled the rates since the last update, of which the history has the first group's; or why that is not known."""
     points = _native.history(_native.window(optimizer)["ordinal"])
     now = float(optimizer.param_groups[0]["lr"])
-    return points[-1][2] / now if points and now else None
+    if not points:
+        return "there was no update before"
+    return points[-1][2] / now if now else "the learning rate is 0 now, and by what it was scaled is not known"
 
 
 @torch.no_grad()
@@ -53,8 +55,8 @@ def last(optimizer):
         return f"what {kind.__name__} keeps does not tell its last update"
     before, needs = KNOWN[kind]
     scaled = _last_rate(optimizer)
-    if scaled is None:
-        return "there was no update before"
+    if isinstance(scaled, str):
+        return scaled
     names = dict(zip(map(id, discover.parameters(optimizer)), discover.names(optimizer)))
     found = []
     for group in optimizer.param_groups:

@@ -5,7 +5,7 @@ import time
 import torch
 
 from .. import _native
-from ..findings import findings
+from ..findings import findings, impossible_state
 from ..program import discover, ranks, ruined, sinks as sinks_of
 from ..program.counts import count_text, statistic
 from . import restart
@@ -33,7 +33,9 @@ def just_written(session, optimizer):
     alarm["cause"] = {"class": "optimizer-arithmetic", "confidence": "likely", "experiments": [],
                       "text": f"{type(optimizer).__name__}.step made {name} non-finite out of finite gradients"}
     undone = session.config.on_alarm != "warn" and _native.undo_step(optimizer)
-    if not undone:
+    if undone:
+        impossible_state.note(optimizer)
+    else:
         alarm["weights"] = "damaged"
         session.damaged.add(window["ordinal"])
     session.act(optimizer, alarm, found, where="written", undone=undone)
@@ -42,6 +44,7 @@ def just_written(session, optimizer):
 
 def applied_before(session, optimizer, alarm):
     """A step that began with weights which an applied one had ruined is bad for that, whatever a second run of it has met first."""
+    impossible_state.tell_alarm(alarm, optimizer)
     if alarm.get("optimizer_ordinal") not in session.damaged or alarm["sink"]["kind"] not in ("loss", "gradient"):
         return
     if alarm["rerun"] == "not-run" or alarm["births"] and alarm["births"][0]["phase"] == "state":

@@ -5,7 +5,7 @@ import torch
 from .. import _native
 from ..base.plain_json import number
 from ..errors import NonFiniteError
-from ..findings import findings
+from ..findings import clipped_away, findings, growth
 from ..program import discover, ranks, sinks as sinks_of
 from . import restart
 
@@ -36,7 +36,7 @@ def open_library(directory):
 def told(session, optimizer, late):
     """One step of before; `optimizer` is None where it is gone. May raise NonFiniteError: out of the call that has just begun, which is not applied either."""
     if late["norm_overflow"]:
-        session.advise_clipping(late["step"])
+        clipped_away.tell(session, optimizer, late["step"])
     if late["kind"] == "scaler-skip":
         return session.on_scaler_skip(optimizer) if optimizer is not None else None
     if late["kind"] != "alarm":
@@ -55,7 +55,7 @@ def told(session, optimizer, late):
     alarm["loss"] = number(late["loss"])
     alarm["gradients"] = {"bad": bad[:64], "clean": max(0, len(names) - len(bad))}
     value = f"loss is {'NaN' if late['loss'] != late['loss'] else 'Inf'}" if is_loss else f"gradient of {name} is not finite"
-    alarm["text"] = value + ("; gradients are finite, weights were not in danger" if alarm["harmless"] else "")
+    alarm["text"] = value + (growth.beside_bad_loss(session, optimizer) if alarm["harmless"] and optimizer is not None else "")
     session.report.begin(alarm)
     if session.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], bool(session.allowed or session.allowed_tensors), False):
         # The program is beyond that step by now: only a second process comes to it again.

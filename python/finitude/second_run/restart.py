@@ -12,7 +12,7 @@ from ..base import compat
 from ..base.plain_json import safe
 from ..capsules import capsule
 from ..errors import NonFiniteError
-from ..findings import findings
+from ..findings import findings, impossible_state
 from ..program import anomaly, begun, discover, intake, loaded, ranks, ruined, sinks as sinks_of
 from . import again, apart, process, started
 
@@ -182,7 +182,7 @@ class Target:
 
     def prepare(self):
         """Before the program begins."""
-        loaded.watch()
+        loaded.watch(impossible_state.note)
         started.restore_seeds(self.order["seeds"])
         anomaly.watch()
         torch.set_num_threads(self.order["threads"])

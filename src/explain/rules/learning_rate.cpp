@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "explain/last_update.h"
 #include "explain/probe.h"
 #include "explain/range.h"
 #include "explain/rules/rules.h"
@@ -35,17 +36,6 @@ Growth growth_of(const std::vector<double>& all) {
   return {smallest, last, static_cast<std::size_t>(all.end() - 1 - at)};
 }
 
-// The rates of the last steps that were taken: what the optimizer is set to now has moved no weight yet.
-std::string rates_of(const StepHistory& history, std::size_t steps) {
-  const auto& all = history.learning_rate;
-  if (all.empty()) return history.lr_now > 0 ? " at a learning rate of " + figure(history.lr_now) : "";
-  const auto begin = all.end() - static_cast<std::ptrdiff_t>(std::clamp<std::size_t>(steps, 1, all.size()));
-  const auto [least, most] = std::minmax_element(begin, all.end());
-  if (!(*most > 0)) return "";
-  if (figure(*least) == figure(*most)) return " at a learning rate of " + figure(*most);
-  return " at learning rates from " + figure(*least) + " to " + figure(*most);
-}
-
 // A rate that became many times what it had been before, and the signals that grew with it.
 constexpr double kRateJump = 10, kSignalGrowth = 3;
 constexpr std::size_t kBeforeJump = 3;  // steps: the first rates of a warm-up are no measure
@@ -73,16 +63,6 @@ bool grew_since(const std::vector<double>& all, const Jump& jump) {
   double usual = 0;
   for (auto it = begin; it != end; ++it) usual = std::max(usual, std::fabs(*it));
   return usual > 0 && std::fabs(all.back()) >= kSignalGrowth * usual;
-}
-
-double parameters_now(const record::Trace& trace) {
-  double largest = 0;
-  for (const auto& op : trace.ops)
-    for (const auto& use : op.inputs)
-      if (use.storage < trace.storages.size() &&
-          trace.storages[use.storage].origin == record::Origin::kParameter)
-        largest = std::max(largest, use.health.absmax);
-  return largest;
 }
 
 // The rate itself in the call of the optimizer: add_(grad, alpha=nan), addcdiv_(..., value=nan).
@@ -148,9 +128,16 @@ class LearningRate : public Rule {
     if (auto found = not_a_number(s)) return found;
     const auto excess = s.first ? find_excess(*s.first) : std::nullopt;
     if (!excess || sense::is_half(excess->dtype)) return std::nullopt;
-    const StepHistory& history = evidence.history;
     if (auto found = after_jump(s)) return found;
-    if (excess->exponential || excess->division) return std::nullopt;
+    if (auto found = steadily(s, *excess)) return found;
+    return at_once(s, *excess);
+  }
+
+ private:
+  // Weights and loss grew by orders of magnitude.
+  static std::optional<Finding> steadily(const Scene& s, const RangeExcess& excess) {
+    if (excess.division) return std::nullopt;
+    const StepHistory& history = s.evidence.history;
     const Growth loss = growth_of(history.loss), gradient = growth_of(history.grad_absmax);
     std::vector<double> weights = history.param_absmax;
     if (const double now = parameters_now(s.trace); now > 0) weights.push_back(now);
@@ -160,6 +147,8 @@ class LearningRate : public Rule {
                              (gradient.steps > 0 && gradient.last >= kLossGrowth * gradient.first) ||
                              (weight.steps > 0 && weight.last >= kLossGrowth * weight.first);
     if (!weights_grew || !signal_grew) return std::nullopt;
+    // A loss of exponentials grows by as much before they overflow, whatever the learning rate: then the weights have to tell.
+    if (excess.exponential && !(weight.last >= kLossGrowth * weight.first)) return std::nullopt;
     std::string text = "the updates are too large: ";
     if (loss.steps > 0)
       text += "loss " + figure(loss.first) + " to " + figure(loss.last) + " over the last " + counted(loss.steps, "step") + ", ";
@@ -171,8 +160,22 @@ class LearningRate : public Rule {
     result.fix_file.clear();  // the line of the birth is not where the learning rate is set
     result.fix_line = 0;
     Probe probe(s, s.culprit);
-    if (excess->dtype != sense::DType::kFloat64) probe.in_float64(true);
+    if (excess.dtype != sense::DType::kFloat64) probe.in_float64(true);
     probe.conclude(result, true);
+    return result;
+  }
+
+  // Within the first steps of the run: too few for the loss to show it.
+  static std::optional<Finding> at_once(const Scene& s, const RangeExcess& excess) {
+    const auto grown = grown_in_few_steps(s.evidence.history, s.trace);
+    if (!grown || excess.division) return std::nullopt;
+    const std::string text = "the updates are too large: weights grew from " + figure(grown->from) + " to " + figure(grown->to) + " in " +
+                             counted(grown->steps, "step") + rates_of(s.evidence.history, grown->steps) + "; " + s.first->name +
+                             " overflows as a result";
+    Finding result = finding(s, "learning-rate", kScoreRange + 60, text, "lower the learning rate, or add warm-up");
+    result.fix_file.clear();  // the line of the birth is not where the learning rate is set
+    result.fix_line = 0;
+    conclude(result, true);
     return result;
   }
 };

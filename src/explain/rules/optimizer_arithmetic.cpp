@@ -22,11 +22,12 @@ class OptimizerArithmetic : public Rule {
     std::string who = evidence.history.optimizer.empty() ? "the optimizer" : evidence.history.optimizer;
     if (s.first->stack < s.trace.stacks.size() && s.trace.stacks[s.first->stack].in_optimizer)
       who = s.trace.stacks[s.first->stack].frames.front().function + " of the optimizer";
+    const bool is_root = plain_name(s.first->name) == "rsqrt";
     std::string text = who + " makes ", fix;
     if (point) {
       text += (bad->health.nan ? "0 / 0" : "x / 0") + std::string(" in ") + s.first->name + " (" +
               zeros_of(point->operand) + " in the denominator)";
-      fix = "an epsilon in the denominator, or a ratio of 1 where a norm is zero";
+      fix = is_root ? "add the epsilon before the root: behind it, it adds to an infinity" : "an epsilon in the denominator, or a ratio of 1 where a norm is zero";
     } else if (excess) {
       text += "an overflow in " + s.first->name + " (largest operand " + figure(excess->largest) +
               ", limit " + figure(excess->limit) + ")";
@@ -43,7 +44,8 @@ class OptimizerArithmetic : public Rule {
     else if (excess && excess->dtype != sense::DType::kFloat64)
       probe.in_float64(true);
     probe.conclude(result, point || excess);
-    if (point) Edits(s, s.culprit).replaced(point->arg, 0, 1).above(point->arg, 0).into(result);
+    if (point && is_root) Edits(s, s.culprit).above(point->arg, 0).replaced(point->arg, 0, 1).into(result);
+    if (point && !is_root) Edits(s, s.culprit).replaced(point->arg, 0, 1).above(point->arg, 0).into(result);
     return result;
   }
 };

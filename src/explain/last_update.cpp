@@ -1,0 +1,117 @@
+#include "explain/last_update.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "explain/evidence.h"
+
+namespace finitude::explain {
+namespace {
+
+constexpr const char* kRate = "learning-rate";
+constexpr std::size_t kFewSteps = 8;
+constexpr double kGrown = 10;           // times
+constexpr double kRuined = 1000;        // times
+constexpr double kOutOfProportion = 2;  // a usual update is a hundredth of the weights
+
+// Classes of an operation that met values out of its range or at a point where it has none: weights can lead to them. The others have a
+// cause outside of the weights, or one that outranks them.
+bool may_follow_from_weights(const std::string& cause_class) {
+  return one_of(cause_class, {"exp-overflow", "overflow", "exploding-gradient", "log-of-zero", "log-of-negative", "negative-domain",
+                              "division-by-zero", "domain-edge", "underflow", "zero-times-infinity", "infinity-minus-infinity",
+                              "degenerate-linalg", "unknown", "learning-rate"});
+}
+
+void blame_rate(Finding& finding, const std::string& evidence) {
+  finding.text = "the updates are too large: " + evidence + ". What follows from that: " + finding.text;
+  finding.cause_class = kRate;
+  finding.fix_text = "lower the learning rate, or add warm-up";
+  finding.fix_file.clear();  // the line of the birth is not where the learning rate is set
+  finding.fix_line = 0;
+  finding.fix_verified = false;
+  finding.fix_edit.reset();
+  // What was predicted of another cause says nothing of this one.
+  for (Experiment& e : finding.experiments) e.predicted = e.confirms = false;
+}
+
+// Of the largest weight, from the start of the run to now.
+std::optional<WeightGrowth> growth(const StepHistory& history, const record::Trace& trace) {
+  if (history.param_absmax.empty() || history.loss.empty()) return std::nullopt;
+  const double from = history.param_absmax.front(), to = std::max(history.param_absmax.back(), parameters_now(trace));
+  if (!(from > 0) || !std::isfinite(to)) return std::nullopt;
+  return WeightGrowth{from, to, history.loss.size()};
+}
+
+std::string times(double factor) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2g times", factor);
+  return text;
+}
+
+bool is_finite(const replay::StepTrial& trial) { return trial.ran && trial.bad.empty(); }
+
+}  // namespace
+
+double parameters_now(const record::Trace& trace) {
+  double largest = 0;
+  for (const auto& op : trace.ops)
+    for (const auto& use : op.inputs)
+      if (use.storage < trace.storages.size() && trace.storages[use.storage].origin == record::Origin::kParameter)
+        largest = std::max(largest, use.health.absmax);
+  return largest;
+}
+
+std::optional<WeightGrowth> grown_in_few_steps(const StepHistory& history, const record::Trace& trace) {
+  const auto grown = growth(history, trace);
+  return grown && grown->steps <= kFewSteps && grown->to >= kGrown * grown->from ? grown : std::nullopt;
+}
+
+std::string rates_of(const StepHistory& history, std::size_t steps) {
+  // What the optimizer is set to now has moved no weight yet.
+  const auto& all = history.learning_rate;
+  if (all.empty()) return history.lr_now > 0 ? " at a learning rate of " + figure(history.lr_now) : "";
+  const auto begin = all.end() - static_cast<std::ptrdiff_t>(std::clamp<std::size_t>(steps, 1, all.size()));
+  const auto [least, most] = std::minmax_element(begin, all.end());
+  if (!(*most > 0)) return "";
+  if (figure(*least) == figure(*most)) return " at a learning rate of " + figure(*most);
+  return " at learning rates from " + figure(*least) + " to " + figure(*most);
+}
+
+void judge_grown_weights(Finding& finding, const StepHistory& history, const record::Trace& trace) {
+  if (finding.cause_class == kRate || !may_follow_from_weights(finding.cause_class)) return;
+  const auto grown = growth(history, trace);
+  if (!grown || grown->to < kRuined * grown->from) return;
+  blame_rate(finding, "weights grew from " + figure(grown->from) + " to " + figure(grown->to) + " since the first step" +
+                          rates_of(history, kFewSteps));
+  finding.edits.clear();
+  finding.confidence = "likely";
+}
+
+bool may_be_rate(const Finding& finding, const StepHistory& history, const record::Trace& trace, double ratio) {
+  if (!may_follow_from_weights(finding.cause_class)) return false;
+  return finding.cause_class == kRate || ratio >= kOutOfProportion || grown_in_few_steps(history, trace);
+}
+
+void judge_last_update(Finding& finding, const StepHistory& history, const record::Trace& trace, const UpdateTrials& trials) {
+  if (!is_finite(trials.without) || !may_be_rate(finding, history, trace, trials.ratio)) return;
+  if (finding.cause_class != kRate) {
+    const auto grown = grown_in_few_steps(history, trace);
+    const bool is_large = trials.ratio >= kOutOfProportion;
+    std::string text;
+    if (is_large) text += "the last one was " + times(trials.ratio) + " as large as the weights before it";
+    if (grown) {
+      text += std::string(is_large ? ", and " : "") + "weights grew from " + figure(grown->from) + " to " + figure(grown->to) + " in " +
+              counted(grown->steps, "step");
+    }
+    blame_rate(finding, text + rates_of(history, grown ? grown->steps : 1));
+  }
+  for (Experiment& e : finding.experiments) {
+    if (e.name.find("the last update") != std::string::npos) e.predicted = e.confirms = e.outcome == "loss and gradients finite";
+  }
+  finding.confidence = is_finite(trials.smaller) ? "proven" : "likely";  // one experiment is no proof
+  finding.fix_tried = is_finite(trials.smaller) ? "the last update 10 times smaller" : "the last update taken back";
+  finding.fix_outcome = "loss and gradients finite; which learning rate the run needs, one step does not tell";
+}
+
+}  // namespace finitude::explain

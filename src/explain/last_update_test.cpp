@@ -1,0 +1,101 @@
+// When the learning rate is the first link of a chain that ends in an overflow.
+#include "explain/last_update.h"
+
+#include <gtest/gtest.h>
+
+#include "explain/trace_builder.h"
+
+namespace finitude::explain {
+namespace {
+
+using B = TraceBuilder;
+using replay::StepTrial;
+
+StepTrial ran(std::vector<std::string> bad = {}) {
+  StepTrial trial;
+  trial.ran = true;
+  trial.bad = std::move(bad);
+  return trial;
+}
+
+Finding clamped(const std::string& cause) {
+  Finding finding;
+  finding.cause_class = cause;
+  finding.confidence = "proven";
+  finding.text = "exp of 145 is beyond float32";
+  finding.experiments = {{"exp in float64", "finite", true}};
+  finding.fix_verified = true;
+  finding.fix_file = "model.py";
+  finding.fix_line = 12;
+  return finding;
+}
+
+TEST(LastUpdate, OneThatIsOutOfProportionIsTheFirstLink) {
+  record::Trace trace;
+  StepHistory history;
+  history.loss = {3};
+  history.learning_rate = {10};
+  Finding finding = clamped("exp-overflow");
+  judge_last_update(finding, history, trace, {45, ran(), ran()});
+  EXPECT_EQ(finding.cause_class, "learning-rate");
+  EXPECT_EQ(finding.confidence, "proven");
+  EXPECT_FALSE(finding.fix_verified || finding.fix_line != 0 || finding.experiments[0].predicted);
+  EXPECT_EQ(finding.text, "the updates are too large: the last one was 45 times as large as the weights before it at a learning rate of 10. "
+                          "What follows from that: exp of 145 is beyond float32");
+}
+
+TEST(LastUpdate, AUsualOneIsNot) {
+  record::Trace trace;
+  StepHistory history;
+  history.loss = {3, 2, 1};
+  history.param_absmax = {1, 1.2};
+  for (const auto& trials : {UpdateTrials{0.01, ran(), ran()}, UpdateTrials{45, ran({"loss"}), ran()}, UpdateTrials{45, {}, {}}}) {
+    Finding finding = clamped("exp-overflow");
+    judge_last_update(finding, history, trace, trials);
+    EXPECT_EQ(finding.cause_class, "exp-overflow");
+    EXPECT_TRUE(finding.fix_verified);
+  }
+  Finding data = clamped("bad-data");
+  judge_last_update(data, history, trace, {45, ran(), ran()});
+  EXPECT_EQ(data.cause_class, "bad-data");
+}
+
+TEST(LastUpdate, WeightsThatGrewTenfoldInFewSteps) {
+  record::Trace trace;
+  StepHistory history;
+  history.param_absmax = {0.2, 9};
+  for (const std::size_t steps : {2, 20}) {
+    history.loss.assign(steps, 1);
+    Finding finding = clamped("log-of-zero");
+    judge_last_update(finding, history, trace, {0.9, ran(), ran({"loss"})});
+    EXPECT_EQ(finding.cause_class, steps == 2 ? "learning-rate" : "log-of-zero") << steps;
+  }
+}
+
+TEST(LastUpdate, WeightsThatGrewAThousandfoldWithdrawTheFixOfOneOperation) {
+  record::Trace trace;
+  StepHistory history;
+  history.loss.assign(30, 1);
+  for (const double now : {4e18, 20.0}) {
+    history.param_absmax = {0.25, now};
+    Finding finding = clamped("exp-overflow");
+    finding.edits.resize(2);
+    judge_grown_weights(finding, history, trace);
+    EXPECT_EQ(finding.cause_class, now > 1e3 ? "learning-rate" : "exp-overflow");
+    EXPECT_EQ(finding.edits.size(), now > 1e3 ? 0u : 2u);
+  }
+}
+
+TEST(LearningRate, AnExponentialAfterFewStepsThatMovedTheWeightsFar) {
+  for (const double now : {60.0, 0.5}) {
+    B b;
+    b.history.loss = {3};
+    b.history.param_absmax = {0.2, now};
+    b.history.learning_rate = {10};
+    b.born(b.op("aten::exp", {{"self", b.tensor({1000})}}, {b.tensor({kInf})}));
+    EXPECT_EQ(b.explained().cause_class, now > 1 ? "learning-rate" : "exp-overflow");
+  }
+}
+
+}  // namespace
+}  // namespace finitude::explain

@@ -1,0 +1,113 @@
+#include "explain/layers.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdio>
+#include <string_view>
+#include <vector>
+
+#include "explain/evidence.h"
+#include "explain/origin.h"
+#include "explain/range.h"
+#include "record/told_range.h"
+
+namespace finitude::explain {
+namespace {
+
+constexpr int kMaxOps = 8192;
+constexpr std::size_t kFewestLayers = 3;
+constexpr double kGrows = 1.5;       // a layer
+constexpr double kGrowth = 1e3;      // in all
+constexpr std::size_t kSparse = 3;   // of so many layers one grows
+constexpr double kOneLayer = 0.6;    // of the growth in a single layer: that one is told
+
+struct Layer {
+  std::string name;
+  double size = 0;  // norm of what it handed on
+};
+
+// "GPT.blocks.3" of "GPT.blocks.3.attention.out": up to the first number, which counts the blocks of a stack.
+std::string_view layer_of(std::string_view module) {
+  for (std::size_t begin = 0; begin < module.size();) {
+    const std::size_t end = std::min(module.find('.', begin), module.size());
+    const std::string_view part = module.substr(begin, end - begin);
+    if (!part.empty() && std::ranges::all_of(part, [](unsigned char c) { return std::isdigit(c) != 0; })) return module.substr(0, end);
+    begin = end + 1;
+  }
+  return module;
+}
+
+std::string_view module_of(const record::Trace& trace, const record::Op& op) {
+  const record::Op* at = &op;
+  if (op.phase == record::Phase::kBackward && op.node < trace.ops.size() && trace.ops[op.node].forward < trace.ops.size())
+    at = &trace.ops[trace.ops[op.node].forward];
+  for (int depth = 0; depth < 16; ++depth) {
+    if (at->stack < trace.stacks.size() && !trace.stacks[at->stack].module.empty()) return trace.stacks[at->stack].module;
+    if (at->parent >= trace.ops.size()) return {};
+    at = &trace.ops[at->parent];
+  }
+  return {};
+}
+
+double norm_of(const record::TensorUse& use) {
+  return record::has_range(use.health) && use.health.ok() ? std::sqrt(use.health.sum_sq) : 0;
+}
+
+// From the birth towards the beginning of the pass along the largest operand that the pass itself computed; then turned round, in the
+// order in which they ran.
+std::vector<Layer> layers_before(const Scene& s, record::OpId from) {
+  const record::Phase phase = s.trace.ops[from].phase;
+  std::vector<Layer> layers;
+  record::OpId reader = from;
+  for (int step = 0; step < kMaxOps; ++step) {
+    const record::TensorUse* largest = nullptr;
+    record::OpId made_by = record::kNone;
+    for (const auto& use : s.trace.ops[reader].inputs) {
+      const record::OpId made = producer(s.trace, reader, use);
+      if (made == record::kNone || made >= reader || s.trace.ops[made].phase != phase) continue;
+      if (!largest || norm_of(use) > norm_of(*largest)) largest = &use, made_by = made;
+    }
+    if (!largest) break;
+    const double size = norm_of(*largest);
+    const std::string_view name = layer_of(module_of(s.trace, s.trace.ops[made_by]));
+    if (!name.empty() && size > 0 && (layers.empty() || layers.back().name != name)) layers.push_back({std::string(name), size});
+    reader = made_by;
+  }
+  std::ranges::reverse(layers);
+  return layers;
+}
+
+std::string times(double factor) {
+  char text[32];
+  std::snprintf(text, sizeof text, factor < 1e4 ? "x%.3g" : "x%.1e", factor);
+  return text;
+}
+
+}  // namespace
+
+void tell_layers(Finding& finding, const Evidence& evidence) {
+  const Scene s(evidence);
+  if (!s.first || !find_excess(*s.first)) return;
+  const std::vector<Layer> layers = layers_before(s, s.culprit);
+  if (layers.size() <= kFewestLayers) return;
+  // From where it was smallest. Activations and the like lie between layers that grow.
+  const auto least = std::ranges::min_element(layers, {}, &Layer::size);
+  const Layer &first = *least, &last = layers.back();
+  std::vector<std::size_t> grew;
+  for (auto i = static_cast<std::size_t>(least - layers.begin()) + 1; i < layers.size(); ++i)
+    if (layers[i].size >= kGrows * layers[i - 1].size) grew.push_back(i);
+  const auto passed = static_cast<std::size_t>(layers.end() - least) - 1;
+  if (grew.size() < kFewestLayers || kSparse * grew.size() < passed || !(last.size >= kGrowth * first.size)) return;
+  const bool backward = s.trace.ops[s.culprit].phase == record::Phase::kBackward;
+  const double whole = std::log(last.size / first.size);
+  const auto factor = [&](std::size_t i) { return layers[i].size / layers[i - 1].size; };
+  const std::size_t steepest = *std::ranges::max_element(grew, {}, factor);
+  finding.text += std::string("; the norm of the ") + (backward ? "gradient" : "values") + " grew " +
+                  times(std::exp(whole / static_cast<double>(grew.size()))) + " a layer over " + std::to_string(grew.size()) + " layers (" +
+                  layers[grew.front()].name + " to " + layers[grew.back()].name + "), from " + figure(first.size) + " to " + figure(last.size);
+  if (std::log(factor(steepest)) >= kOneLayer * whole)
+    finding.text += ", most of it in " + layers[steepest].name + " (" + times(factor(steepest)) + ")";
+}
+
+}  // namespace finitude::explain

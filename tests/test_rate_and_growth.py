@@ -1,0 +1,323 @@
+"""A learning rate or an optimizer that ruins the weights, and what is said of weights and gradients that are finite and not sound."""
+
+import pathlib
+import re
+
+import pytest
+import torch  # noqa: F401  its libraries
+
+from finitude import _native
+from helpers import run
+
+NET = """
+import fractions, math
+import numpy, torch
+import torch.nn.functional as F
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(12, 32), nn.Tanh(), nn.Linear(32, 8))
+opt = torch.optim.OPTIMIZER
+data = torch.randn(12, 16, 12)
+for i, x in enumerate(data):
+    DATA
+    mean, level = net(x).chunk(2, 1)
+    LOSS
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+EXP = "loss = ((x[:, :4] - mean) * torch.exp(-level)).pow(2).mean() + level.mean()"
+SATURATED = "loss = -torch.log(1 - torch.sigmoid(mean - level)).mean()"
+
+
+def trained(folder, optimizer, loss=EXP, data="pass", *options):
+    return run(folder, NET.replace("OPTIMIZER", optimizer).replace("LOSS", loss).replace("DATA", data), *options)
+
+
+RUINED = {
+    "Adam, an integer": ("Adam(net.parameters(), lr=10)", EXP, "10"),
+    "AdamW, a fraction": ("AdamW(net.parameters(), lr=fractions.Fraction(40, 2), foreach=False)", EXP, "20"),
+    "Adam, a tensor of integers": ("Adam(net.parameters(), lr=torch.tensor(15))", EXP, "15"),
+    "momentum": ("SGD(net.parameters(), lr=numpy.int64(300), momentum=0.9)", EXP, "300"),
+    "plain SGD": ("SGD(net.parameters(), lr=300)", EXP, "300"),
+    "a logarithm of zero": ("Adam(net.parameters(), lr=20)", SATURATED, "20"),
+}
+
+
+@pytest.mark.parametrize("optimizer, loss, rate", RUINED.values(), ids=RUINED)
+def test_a_rate_that_ruins_the_weights_at_once_is_the_first_link(tmp_path, optimizer, loss, rate):
+    result = trained(tmp_path, optimizer, loss)
+    alarm = result.alarms[0]
+    assert alarm["step"] <= 3 and alarm["cause"]["class"] == "learning-rate", result.told()
+    assert f"at a learning rate of {rate}" in alarm["cause"]["text"] and "too large" in alarm["cause"]["text"], alarm["cause"]
+    assert not alarm["fix"]["verified"] and "learning rate" in alarm["fix"]["text"] and not alarm["fix"]["file"], alarm["fix"]
+    tried = {e["name"]: e for e in alarm["cause"]["experiments"]}
+    if "Adam" in optimizer or "momentum" in optimizer:
+        assert tried["whole step, the last update taken back"]["confirms"] is True, tried
+
+
+def test_the_same_overflow_at_a_usual_rate_is_one_of_the_data(tmp_path):
+    result = trained(tmp_path, "Adam(net.parameters(), lr=1e-3)", "loss = (torch.exp(x.abs().amax(1)) * mean.mean(1)).mean() + level.mean()",
+                     "x = x * 100 if i == 4 else x")
+    alarm = result.the_alarm()
+    assert alarm["step"] == 4 and alarm["cause"]["class"] == "exp-overflow", result.told()
+    assert 1 <= alarm["growth"] < 10 and "Weights are clean." in " ".join(result.err.split()), result.told()
+
+
+CLOSURE = """
+import fractions, numpy, torch
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.OPTIMIZER
+x = torch.randn(8, 3)
+def evaluate():
+    opt.zero_grad()
+    loss = (net(x) - 1).pow(2).mean()
+    loss.backward()
+    return loss
+for i in range(3):
+    STEP
+"""
+RATES = {
+    "SGD(net.parameters(), lr=1)": 1, "SGD(net.parameters(), lr=True)": 1, "LBFGS(net.parameters(), lr=1, max_iter=1)": 1,
+    "Adam(net.parameters(), lr=numpy.float32(0.5))": 0.5, "Adam(net.parameters(), lr=fractions.Fraction(1, 4), foreach=False)": 0.25,
+    "Adam(net.parameters(), lr=torch.tensor(0.125))": 0.125, "Adam(net.parameters(), lr=torch.tensor(2))": 2,
+}
+
+
+@pytest.mark.parametrize("step", ["evaluate(); opt.step()", "opt.step(evaluate)"])
+def test_rates_of_any_type_are_recorded(tmp_path, step):
+    for number, (optimizer, rate) in enumerate(RATES.items()):
+        if "LBFGS" in optimizer and "evaluate()" in step:
+            continue
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        run(folder, CLOSURE.replace("OPTIMIZER", optimizer).replace("STEP", step.replace("; ", "\n    "))).assert_silent()
+        ring, = pathlib.Path(folder).glob("finitude-runs/*/steps.ring")
+        assert [s["lr"] for s in _native.read_ring(str(ring))["steps"]] == [rate] * 3, optimizer
+
+
+GROWN = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+opt = torch.optim.SGD(net.parameters(), lr=6.0)
+x, y = torch.randn(64, 8), torch.randn(64, 1)
+for i in range(20):
+    loss = (net(x) - y).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_finite_weights_that_have_grown_are_not_called_clean(tmp_path):
+    result = run(tmp_path, GROWN)
+    alarm, said = result.alarms[0], " ".join(result.err.split())
+    assert alarm["weights"] == "clean" and alarm["growth"] > 1e6 and alarm["cause"]["class"] == "learning-rate", result.told()
+    assert re.search(r"weights are finite but grown \S+-fold since step 0 \(\S+: ", alarm["text"]), alarm["text"]
+    assert "Weights are clean" not in said and "not in danger" not in said, said
+
+
+OWN = """
+import torch
+from torch import nn
+class Scaled(torch.optim.Optimizer):
+    def __init__(self, params, lr=0.01):
+        super().__init__(params, dict(lr=lr))
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                KEEP
+                size = state["size"]
+                p.sub_(group["lr"] * p.grad / (size + 1e-12))
+torch.manual_seed(0)
+x = torch.randn(64, 8)
+y = x.sum(1, keepdim=True).sin()
+net = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 1))
+nn.init.zeros_(net[4].weight)
+opt = Scaled(net.parameters())
+for i in range(20):
+    loss = (FORM(net(x)) - y).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+STALE = "if not state: state['size'] = p.grad.abs().mean()"
+FRESH = "state['size'] = p.grad.abs().mean()"
+
+
+@pytest.mark.parametrize("form", ["", "torch.exp"])
+def test_an_optimizer_that_divides_by_almost_nothing(tmp_path, form):
+    result = run(tmp_path, OWN.replace("KEEP", STALE).replace("FORM", form))
+    alarm = result.alarms[0]
+    text = alarm["cause"]["text"]
+    assert alarm["cause"]["class"] == "optimizer-arithmetic" and re.search(r"its state size of \S+ is 0 where the gradient is not", text), result.told()
+    line = (tmp_path / "train.py").read_text().splitlines()[alarm["fix"]["line"] - 1]
+    assert "/ (size + 1e-12)" in line and "size" in alarm["fix"]["text"] and not alarm["fix"]["verified"], alarm["fix"]
+
+
+def test_one_that_keeps_its_divisor_up_to_date_is_silent(tmp_path):
+    run(tmp_path, OWN.replace("KEEP", FRESH).replace("FORM", "")).assert_silent()
+
+
+LOADED = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(6, 3)
+x, y = torch.randn(32, 6), torch.randn(32, 3)
+CLASS
+opt = OPTIMIZER
+def train(n):
+    for _ in range(n):
+        loss = (net(x) - y).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+train(3)
+saved = opt.state_dict()
+saved["state"][0]["KEY"].view(-1)[7:8] = VALUE
+opt.load_state_dict(saved)  # here
+train(3)
+"""
+OWN_AVERAGE = """
+class Signed(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            average = self.state[p].setdefault("exp_avg_sq", torch.zeros_like(p))
+            average.mul_(0.9).add_(p.grad)
+            p.sub_(average, alpha=0.01)
+"""
+NEGATIVE = {
+    "AdamW": ("torch.optim.AdamW(net.parameters())", "exp_avg_sq"),
+    "Adam, foreach": ("torch.optim.Adam(net.parameters(), foreach=True)", "exp_avg_sq"),
+    "AdamW, fused": ("torch.optim.AdamW(net.parameters(), fused=True)", "exp_avg_sq"),
+    "RMSprop": ("torch.optim.RMSprop(net.parameters())", "square_avg"),
+    "Adadelta": ("torch.optim.Adadelta(net.parameters())", "acc_delta"),
+}
+
+
+def loaded(folder, optimizer, key, value, of_class=""):
+    return run(folder, LOADED.replace("CLASS", of_class).replace("OPTIMIZER", optimizer).replace("KEY", key).replace("VALUE", value))
+
+
+@pytest.mark.parametrize("optimizer, key", NEGATIVE.values(), ids=NEGATIVE)
+def test_a_loaded_square_that_is_negative(tmp_path, optimizer, key):
+    result = loaded(tmp_path, optimizer, key, "-0.25")
+    alarm = result.the_alarm()
+    text, birth = alarm["cause"]["text"], alarm["births"][0]
+    assert alarm["cause"]["class"] == "corrupted-state" and f"{key} of weight at [1, 1] is -0.25: " in text, result.told()
+    source = (tmp_path / "train.py").read_text().splitlines()
+    assert birth["phase"] == "state" and birth["name"] == f"weight.{key}" and "# here" in source[birth["line"] - 1], birth
+    assert "# here" in source[alarm["fix"]["line"] - 1]
+
+
+def test_a_negative_zero_and_the_state_of_another_class_are_none(tmp_path):
+    for name, order in {"zero": ("torch.optim.AdamW(net.parameters())", "exp_avg_sq", "-0.0"),
+                        "own": ("Signed(net.parameters(), {})", "exp_avg_sq", "-0.25", OWN_AVERAGE)}.items():
+        (tmp_path / name).mkdir()
+        loaded(tmp_path / name, *order).assert_silent()
+
+
+INSIDE = """
+import torch
+from torch import nn
+class Own(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state["m"], state["v"] = torch.zeros_like(p), torch.zeros_like(p)
+                state["m"].mul_(0.9).add_(p.grad, alpha=0.1)
+                state["v"].mul_(0.99).addcmul_(p.grad, p.grad, value=0.01)
+                UPDATE
+torch.manual_seed(0)
+words, head = nn.Embedding(20, 4), nn.Linear(4, 1)
+opt = Own([*words.parameters(), *head.parameters()], {})
+for i in range(3):
+    loss = (head(words(torch.arange(5))) - 1).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+IN_PLACE = {
+    "rsqrt_": "p.sub_(state['m'] * (state['v'] / 0.01).rsqrt_().add_(1e-8), alpha=0.01)",
+    "reciprocal_": "p.sub_(state['m'] * (state['v'] / 0.01).sqrt_().reciprocal_().add_(1e-8), alpha=0.01)",
+    "a list": "scale = [state['v'].sqrt()]\n                torch._foreach_reciprocal_(scale)\n                p.sub_(state['m'] * scale[0], alpha=0.01)",
+}
+
+
+@pytest.mark.parametrize("update", IN_PLACE.values(), ids=IN_PLACE)
+def test_a_fix_is_tried_where_the_birth_is_in_place_inside_an_optimizer(tmp_path, update):
+    result = run(tmp_path, INSIDE.replace("UPDATE", update))
+    alarm = result.the_alarm()
+    assert alarm["births"][0]["phase"] == "optimizer" and alarm["cause"]["class"] == "optimizer-arithmetic", result.told()
+    assert alarm["fix"]["verified"] is True and "self" in alarm["fix"]["tried"], alarm["fix"]
+    if "rsqrt_" in update:
+        assert "before the root" in alarm["fix"]["text"] and re.search(r"\+.*\.clamp_\(min=\S+\)\.rsqrt_\(\)", alarm["fix"]["diff"]), alarm["fix"]
+
+
+CLIPPED = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(8, 1)DTYPE
+opt = torch.optim.OPTIMIZER
+for i in range(5):
+    loss = (net(torch.randn(4, 8)DTYPE) * SCALE).mean()
+    opt.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("optimizer, dtype, scale, moves", [
+    ("SGD(net.parameters(), lr=1e-3)", "", 1e20, "no weight"), ("AdamW(net.parameters())", "", 1e20, "nothing but momentum"),
+    ("SGD(net.parameters(), lr=1e-3)", ".half()", 5e4, "no weight"),
+])
+def test_a_norm_that_overflows_is_told_with_what_it_is_and_what_it_stops(tmp_path, optimizer, dtype, scale, moves):
+    result = run(tmp_path, CLIPPED.replace("OPTIMIZER", optimizer).replace("DTYPE", dtype).replace("SCALE", str(scale)))
+    result.assert_no_alarm()
+    advisory, = result.advisories("clipping")
+    text = advisory["text"]
+    norm = float(re.search(r"in float64 it is (\S+);", text)[1])
+    assert scale / 2 < norm < 10 * scale and moves in text and "from step 0 on" in text and "in 5 steps in a row, 0 to 4" in text, text
+
+
+LAYERS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+class Steep(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+    @staticmethod
+    def backward(ctx, g):
+        return g * 40.0
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(16, 16)
+    def forward(self, x):
+        return BLOCK
+net = nn.Sequential(*[Block() for _ in range(30)], nn.Linear(16, 1))
+opt = torch.optim.SGD(net.parameters(), lr=1e-9)
+for i in range(3):
+    loss = net(torch.randn(4, 16)).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("block, what, first, last", [
+    ("Steep.apply(x + 0.1 * self.inner(x))", "gradient", r"Sequential\.2\d", r"Sequential\.\d"), ("(x + self.inner(x)) * 40.0", "values", r"Sequential\.[01]", r"Sequential\.2\d")])
+def test_growth_from_layer_to_layer_is_told_with_the_layers(tmp_path, block, what, first, last):
+    text = run(tmp_path, LAYERS.replace("BLOCK", block)).the_alarm()["cause"]["text"]
+    found = re.search(rf"the norm of the {what} grew x(\d+\.?\d*) a layer over (\d+) layers \({first} to {last}\)", text)
+    assert found and 20 < float(found[1]) < 90 and int(found[2]) >= 15, text
