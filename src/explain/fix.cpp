@@ -7,6 +7,7 @@
 
 #include "explain/evidence.h"
 #include "explain/fill.h"
+#include "explain/without_half.h"
 
 namespace finitude::explain {
 namespace {
@@ -71,6 +72,8 @@ class Trials {
   Trials(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace)
       : finding_(finding), lab_(lab), budget_(budget), trace_(trace) {}
 
+  bool float32_fails() const { return float32_fails_; }
+
   void run() {
     if (std::string why = lab_.faithful(); !why.empty()) {
       finding_.fix_outcome = "not tried on the whole step: " + why;
@@ -123,6 +126,8 @@ class Trials {
       if (!allows(each)) break;
       const StepTrial trial = lab_.run(edit);
       each = std::max(each, trial.seconds);
+      const bool in_float32 = edit.kind == Edit::Kind::kCompute && edit.dtype == sense::DType::kFloat32;
+      float32_fails_ |= in_float32 && trial.ran && !trial.bad.empty() && trial.given.empty();
       std::string outcome = outcome_of(trial);
       if (trial.ran) add("whole step, " + edit.text, outcome, std::nullopt);
       if (trial.verified()) {
@@ -216,13 +221,21 @@ class Trials {
   const TimeBudget budget_;
   const record::Trace* const trace_;
   double limit_ = 0;
+  bool float32_fails_ = false;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace
 
-void try_on_step(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace) {
-  Trials(finding, lab, budget, trace).run();
+bool try_on_step(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace) {
+  Trials trials(finding, lab, budget, trace);
+  trials.run();
+  return trials.float32_fails() && finding.cause_class.starts_with(kHalf);
+}
+
+void doubt_half(Finding& finding) {
+  finding.confidence = "possible";
+  finding.text += "; the step in float32 fails too";
 }
 
 }  // namespace finitude::explain
