@@ -29,8 +29,9 @@ POLL_SECONDS = 0.02
 class Run:
     """One case in a process group of its own, forked (warm) or started afresh (cold)."""
 
-    def __init__(self, case, folder, cold):
-        self.case, self.cold = case, cold
+    def __init__(self, case, folder, cold, fill=0):
+        """fill: what memory that nobody has written holds, in the process and those that it starts (see forked.fill_memory); 0: chance."""
+        self.case, self.cold, self.fill = case, cold, fill
         self.folder = Path(folder) / f"{case.slug}.{'cold' if cold else 'warm'}"
         self.work = self.folder / "work"
         self.work.mkdir(parents=True)
@@ -106,6 +107,7 @@ def forked_child(run):
         os.dup2(opened, descriptor)
         os.close(opened)
     os.environ.update(environment)
+    forked.fill_memory(run.fill)
     random.seed(0)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(0)
@@ -120,7 +122,7 @@ def forked_child(run):
 
 
 def execute(todo, jobs, limit, on_end):
-    """Runs (case, folder, cold) triples, `jobs` at a time."""
+    """Runs what Run is made of, (case, folder, cold) or with a fill, `jobs` at a time."""
     waiting, running = list(reversed(todo)), []
     try:
         while waiting or running:

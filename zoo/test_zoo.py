@@ -152,6 +152,20 @@ def test_the_score_does_not_move_with_names_lines_seeds_and_sizes():
     assert code == 0, said
 
 
+# The cases whose operators hand out most memory of their own, and some by lot; of all of them ten times in test-thorough.
+@pytest.mark.slow
+@pytest.mark.parametrize("which", [("--filter", "half", "--sample", "3"), ("--sample", "3")], ids=["half precision", "by lot"])
+def test_a_case_is_explained_alike_each_time(which):
+    code, said = run_tool("zoo.repeat", *which, "--times", "4")
+    assert code == 0, said
+
+
+@pytest.mark.thorough
+def test_every_case_is_explained_alike_ten_times():
+    code, said = run_tool("zoo.repeat", "--times", "10")
+    assert code == 0, said
+
+
 @pytest.mark.thorough
 def test_what_variants_declare_is_true_without_us():
     code, said = run_tool("zoo.plain", "--set", SHUFFLED, "--variant-seeds", "1")

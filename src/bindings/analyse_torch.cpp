@@ -15,11 +15,14 @@
 #include "bindings/window_torch.h"
 #include "bindings/wrapped_torch.h"
 #include "explain/explain.h"
+#include "explain/made.h"
+#include "locate/last_seen.h"
 #include "observe/tracer_torch.h"
 #include "replay/lab_torch.h"
 #include "replay/seen_again_torch.h"
 #include "replay/step_lab_torch.h"
 #include "show/analysis.h"
+#include "show/findings.h"
 
 namespace finitude::bindings {
 namespace {
@@ -136,14 +139,31 @@ bool settle_gradients(record::Trace* trace) {
   return kept;
 }
 
+// Of memory that the program began with (a sink of kind "start"), which call made it, and whether anything has written it since.
+json take_start(record::Trace* trace) {
+  json told;
+  for (const record::Sink& sink : trace->sinks) {
+    if (sink.kind != "start") continue;
+    if (const auto made = explain::made_of(*trace, sink.value)) {
+      locate::Birth birth;
+      birth.op = made->op;
+      birth.kind = "memory";
+      told = {{"unwritten", made->unwritten}, {"birth", show::birth(*trace, birth)}};
+    }
+  }
+  std::erase_if(trace->sinks, [](const record::Sink& sink) { return sink.kind == "start"; });
+  return told;
+}
+
 // Locates and explains the trace taken so far. JSON: births, cause, fix, path, absorbed; ops if asked for.
 // swallowed: where nothing bad reached a sink, the overflows that arithmetic took in are the births.
 // seconds: the most that experiments with the whole step may take; 0: none are made. last_update: tells what the optimizer
 // did last, where it is known; None: it is not. several_ranks: what exchanges values with the others is not tried again.
+// refused: the program ended by an exception about a value that no name is left for; without another sink, the last that was seen is one.
 // Of a sketch, the values are those of a replay of the tape: "tape" says how that came out, and nothing else is said where it
 // did not come to the step.
 std::string analyse(const std::string& history_json, std::size_t want_ops, bool swallowed, double seconds,
-                    const py::object& last_update, bool several_ranks) {
+                    const py::object& last_update, bool several_ranks, bool refused) {
   observe::Tracer& tracer = observe::Tracer::get();
   TemplateInHand* const hand = template_in_hand();
   const bool sketch = hand != nullptr || tracer.sketches(), is_own = hand == nullptr;
@@ -160,7 +180,10 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
     py::gil_scoped_release release;
     json of_tape;
     if (sketch && !fill_from(tape, is_own, tracer, &trace, &of_tape)) return json{{"tape", of_tape}}.dump(-1, ' ', false, json::error_handler_t::replace);
+    json start = take_start(&trace);
     const bool clamped = settle_gradients(&trace);
+    if (refused && std::ranges::all_of(trace.sinks, [](const record::Sink& sink) { return sink.value.health.ok(); }))
+      locate::sink_last_seen(&trace);
     replay::TorchLab lab(tracer, several_ranks);
     show::AnalysisOptions options{want_ops, swallowed};
     options.own_rules = &ask_own_rules;
@@ -175,6 +198,7 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
     };
     out = show::analysis(trace, history_from(history_json), &lab, options);
     if (sketch) out["tape"] = std::move(of_tape);
+    if (!start.is_null()) out["start"] = std::move(start);
     put_statistics_in_hand(trace);
   }
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -184,7 +208,7 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
 
 void define_analyse(py::module_& m) {
   m.def("analyse", &analyse, py::arg("history"), py::arg("want_ops"), py::arg("swallowed"), py::arg("seconds") = 0.0,
-        py::arg("last_update") = py::none(), py::arg("several_ranks") = false);
+        py::arg("last_update") = py::none(), py::arg("several_ranks") = false, py::arg("refused") = false);
 }
 
 }  // namespace finitude::bindings

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>  // tensors as arguments
 
 #include <algorithm>
@@ -47,9 +48,10 @@ record::Origin origin_of_kind(const std::string& kind) {
   return kind == "parameter" ? record::Origin::kParameter : kind == "buffer" ? record::Origin::kBuffer : record::Origin::kOptimizerState;
 }
 
-void name_memory(const at::Tensor& given, const std::string& kind, const std::string& name) {
+void name_memory(py::handle given, const std::string& kind, const std::string& name) {
   observe::TensorView v;
-  const at::Tensor& t = local_of(given);
+  if (!THPVariable_Check(given.ptr())) return;
+  const at::Tensor& t = local_of(THPVariable_Unpack(given.ptr()));
   if (!observe::place_of(*t.unsafeGetTensorImpl(), &v) || v.storage == nullptr) return;
   const auto owner = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(v.storage);
   last().names.insert_or_assign(v.storage, Named{c10::weak_intrusive_ptr<c10::StorageImpl>(owner), origin_of_kind(kind), name});

@@ -7,6 +7,7 @@
 #include "explain/edits.h"
 #include "explain/evidence.h"
 #include "explain/layers.h"
+#include "explain/without_half.h"
 
 namespace finitude::explain {
 
@@ -29,23 +30,36 @@ Finding unknown(const Evidence& evidence) {
   return result;
 }
 
+std::optional<Finding> best_of(const Evidence& evidence, bool half) {
+  std::optional<Finding> best;
+  for (const auto& rule : rules()) {
+    std::optional<Finding> found = rule->judge(evidence);
+    if (found && !half && found->cause_class.starts_with(kHalf)) continue;
+    if (found && (!best || found->score > best->score)) best = std::move(found);
+  }
+  if (!best) return best;
+  const std::vector<replay::Edit> wide = best->edits;
+  also_at_other_births(*best, evidence);
+  also_at_guilty_calls(*best, wide, evidence);
+  return best;
+}
+
 }  // namespace
 
 Finding explain(const Evidence& evidence) {
-  std::optional<Finding> best;
-  for (const auto& rule : rules())
-    if (auto found = rule->judge(evidence); found && (!best || found->score > best->score))
-      best = std::move(found);
+  Finding best = best_of(evidence, true).value_or(unknown(evidence));
+  tell_layers(best, evidence);
+  tell_by_parts(best, evidence);
+  return best;
+}
+
+std::optional<Finding> explain_without_half(const Evidence& evidence) {
+  std::optional<Finding> best = best_of(evidence, false);
   if (best) {
-    const std::vector<replay::Edit> wide = best->edits;
-    also_at_other_births(*best, evidence);
-    also_at_guilty_calls(*best, wide, evidence);
-  } else {
-    best = unknown(evidence);
+    tell_layers(*best, evidence);
+    tell_by_parts(*best, evidence);
   }
-  tell_layers(*best, evidence);
-  tell_by_parts(*best, evidence);
-  return *std::move(best);
+  return best;
 }
 
 }  // namespace finitude::explain

@@ -8,6 +8,7 @@
 #include "explain/evidence.h"
 #include "explain/fill.h"
 #include "explain/last_update.h"
+#include "explain/without_half.h"
 
 namespace finitude::explain {
 namespace {
@@ -72,6 +73,8 @@ class Trials {
   Trials(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace, const StepHistory* history)
       : finding_(finding), lab_(lab), budget_(budget), trace_(trace), history_(history) {}
 
+  bool float32_fails() const { return float32_fails_; }
+
   void run() {
     if (std::string why = lab_.faithful(); !why.empty()) {
       finding_.fix_outcome = "not tried on the whole step: " + why;
@@ -124,6 +127,8 @@ class Trials {
       if (!allows(each)) break;
       const StepTrial trial = lab_.run(edit);
       each = std::max(each, trial.seconds);
+      const bool in_float32 = edit.kind == Edit::Kind::kCompute && edit.dtype == sense::DType::kFloat32;
+      float32_fails_ |= in_float32 && trial.ran && !trial.bad.empty() && trial.given.empty();
       std::string outcome = outcome_of(trial);
       if (trial.ran) add("whole step, " + edit.text, outcome, std::nullopt);
       if (trial.verified()) {
@@ -225,14 +230,22 @@ class Trials {
   const record::Trace* const trace_;
   const StepHistory* const history_;
   double limit_ = 0;
+  bool float32_fails_ = false;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace
 
-void try_on_step(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace,
+bool try_on_step(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace,
                  const StepHistory* history) {
-  Trials(finding, lab, budget, trace, history).run();
+  Trials trials(finding, lab, budget, trace, history);
+  trials.run();
+  return trials.float32_fails() && finding.cause_class.starts_with(kHalf);
+}
+
+void doubt_half(Finding& finding) {
+  finding.confidence = "possible";
+  finding.text += "; the step in float32 fails too";
 }
 
 }  // namespace finitude::explain

@@ -97,6 +97,22 @@ TEST(Fix, TheFirstVerifiedEditIsTheFix) {
   EXPECT_TRUE(finding.experiments[2].predicted && finding.experiments[2].confirms);  // again as it was
 }
 
+TEST(Fix, HalfPrecisionIsRefutedWhereFloat32FailsToo) {
+  const auto refuted = [](const char* cause, StepTrial in_float32) {
+    Finding finding = with_edits(1);
+    finding.cause_class = cause;
+    finding.edits[0].kind = Edit::Kind::kCompute;
+    finding.edits[0].dtype = sense::DType::kFloat32;
+    TableStep step;
+    step.answers = {std::move(in_float32)};
+    return try_on_step(finding, step, {});
+  };
+  EXPECT_TRUE(refuted("half-precision-underflow", ran({"loss"})));
+  EXPECT_FALSE(refuted("half-precision-underflow", ran()));
+  EXPECT_FALSE(refuted("division-by-zero", ran({"loss"})));
+  EXPECT_FALSE(refuted("half-precision-underflow", {}));  // not tried
+}
+
 TEST(Fix, FiniteIsNotEnough) {
   Finding finding = with_edits(1);
   TableStep step;

@@ -205,6 +205,27 @@ bool only_begins(const Trace& trace, OpId id, const TensorUse& use) {
          std::any_of(around.inputs.begin(), around.inputs.end(), [](const TensorUse& in) { return !in.written; });
 }
 
+bool same_values(const sense::Health& a, const sense::Health& b) {
+  return a.nan == b.nan && a.pos_inf == b.pos_inf && a.neg_inf == b.neg_inf && a.zero == b.zero && a.min == b.min && a.max == b.max &&
+         a.sum_sq == b.sum_sq;
+}
+
+// A copy with which an operator ends, as gather does with indices of many dimensions: its source is memory of that operator's own, which
+// the kernel wrote after the last operator inside that did. What lay there before is whatever the memory held.
+bool brings_unseen(const Trace& trace, OpId id) {
+  const Op& copy = trace.ops[id];
+  const TensorUse* from = plain_name(copy.name) == "copy" ? carried(copy) : nullptr;
+  if (!from || from->storage == kNone) return false;
+  for (OpId made = id; made-- > copy.parent + 1;) {
+    const Op& op = trace.ops[made];
+    if (op.is_view || op.is_node || op.parent != copy.parent || !wrote(op, *from)) continue;
+    return std::none_of(op.outputs.begin(), op.outputs.end(), [&](const TensorUse& written) {
+      return overlaps(written, *from) && same_values(written.health, from->health);
+    });
+  }
+  return false;
+}
+
 OpId last_writer(const Trace& trace, OpId reader, const TensorUse& use, bool of_bad_value) {
   if (use.storage == kNone || reader > trace.ops.size()) return kNone;
   // Downwards by start: of nested ops that wrote the same memory, the innermost comes first.
@@ -213,7 +234,9 @@ OpId last_writer(const Trace& trace, OpId reader, const TensorUse& use, bool of_
     if (op.is_node || op.is_view) continue;
     if (reader < trace.ops.size() && op.end_order > trace.ops[reader].end_order)
       continue;  // it encloses the reader
-    if (wrote(op, use) && !(of_bad_value && cannot_be_source(op, use)) && !only_begins(trace, id, use)) return id;
+    if (!wrote(op, use) || (of_bad_value && cannot_be_source(op, use)) || only_begins(trace, id, use)) continue;
+    const bool is_part = op.parent < id && !trace.ops[op.parent].is_node && wrote(trace.ops[op.parent], use);
+    return is_part && brings_unseen(trace, id) ? op.parent : id;
   }
   return kNone;
 }

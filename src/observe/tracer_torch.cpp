@@ -30,6 +30,7 @@ thread_local std::vector<record::OpId> open_ops;
 thread_local NestedWrites nested_writes;                 // of open_ops
 thread_local std::vector<record::OpId> open_nodes;
 thread_local std::vector<record::OpId> open_functions;   // that may run the program's own Python code
+thread_local std::vector<record::OpId> open_kernels;     // that may write memory between the operators that they call
 thread_local std::uint64_t open_generation = 0;
 thread_local bool inside = false;                        // our own work must not be observed
 
@@ -66,6 +67,7 @@ struct Tracer::Context : at::ObserverContext {
   std::vector<void*> input_memory;
   std::optional<c10::Device> device;  // that it reads from
   bool is_node = false, inputs_nan = false, inputs_inf = false, nested = false;  // nested: in another operator, node or custom Function
+  bool in_kernel = false;      // in an operator that is no composition of others
   void saw(const sense::Health& health) { inputs_nan |= health.nan != 0, inputs_inf |= health.inf() != 0; }
 };
 
@@ -203,6 +205,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     nested_writes.clear();
     open_nodes.clear();
     open_functions.clear();
+    open_kernels.clear();
     open_generation = generation;
   }
   const auto innermost = [](const std::vector<record::OpId>& some) { return !some.empty() && open_ops.back() == some.back(); };
@@ -235,7 +238,9 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   const bool by_parts = info.by_parts.load(std::memory_order_relaxed);
   const bool sketch = sketch_.load(std::memory_order_relaxed);
 
-  Eye eye(known_, others_write_.load(std::memory_order_relaxed) ? 0 : open_generation);
+  // A kernel (gather, index_add) writes memory of its own between the operators that it calls: what those saw is not what is there.
+  context->in_kernel = !open_kernels.empty();
+  Eye eye(known_, context->in_kernel || others_write_.load(std::memory_order_relaxed) ? 0 : open_generation);
   record::BeginOp begun;
   begun.inputs.reserve(4);
   context->input_memory.reserve(4);
@@ -310,6 +315,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   nested_writes.begin();
   if (is_node) open_nodes.push_back(context->token.op);
   else if (!says_what_it_writes) open_functions.push_back(context->token.op);
+  else if (!info.composite) open_kernels.push_back(context->token.op);
   return context;
 }
 
@@ -340,12 +346,13 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
     while (!open_ops.empty() && open_ops.back() >= id) open_ops.pop_back();
     while (!open_nodes.empty() && open_nodes.back() >= id) open_nodes.pop_back();
     while (!open_functions.empty() && open_functions.back() >= id) open_functions.pop_back();
+    while (!open_kernels.empty() && open_kernels.back() >= id) open_kernels.pop_back();
     nested_writes.end(open_ops.size() + 1);  // this one is innermost
   }
   const OpInfo& info = *context->info;
   // What lies in full traces is not held, so that its address may be used again: nothing is known of it. Nor is it of
   // fresh memory, which host code may fill unseen (torch.tensor).
-  const bool forgets = sink_.full() || info.allocates || others_write_.load(std::memory_order_relaxed);
+  const bool forgets = sink_.full() || info.allocates || context->in_kernel || others_write_.load(std::memory_order_relaxed);
   const std::uint64_t remembers = forgets ? 0 : context->token.generation;
   Eye eye(known_, remembers);
   if (context->inputs_inf) eye.reads_infinities();

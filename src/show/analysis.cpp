@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "explain/evidence.h"
 #include "explain/fix.h"
 #include "explain/last_update.h"
+#include "explain/without_half.h"
 #include "locate/batch_rows.h"
 #include "locate/op_kinds.h"
 #include "locate/slice.h"
@@ -158,12 +161,25 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
     explain::judge_grown_weights(finding, history, trace);
     if (options.own_rules) own_rule = options.own_rules(evidence, &finding);
     if (replay::StepLab* step = options.step && options.seconds > 0 ? options.step() : nullptr) {
-      finding.rows = located.births[0].rows;
-      finding.loaded = history.samples;
-      finding.born_in = located.births[0].first_reader != record::kNone ? located.births[0].first_reader : located.births[0].op;
       explain::TimeBudget budget;
       budget.most = options.seconds;
-      explain::try_on_step(finding, *step, budget, &trace, &history);
+      const auto is_refuted = [&](explain::Finding& tried) {
+        tried.rows = located.births[0].rows;
+        tried.loaded = history.samples;
+        tried.born_in = located.births[0].first_reader != record::kNone ? located.births[0].first_reader : located.births[0].op;
+        return explain::try_on_step(tried, *step, budget, &trace, &history);
+      };
+      if (is_refuted(finding)) {
+        std::optional<explain::Finding> other = own_rule.empty() ? explain::explain_without_half(evidence) : std::nullopt;
+        budget.most = std::max(0.0, options.seconds - finding.tried_seconds);
+        if (other) {
+          finding = *std::move(other);
+          explain::judge_grown_weights(finding, history, trace);
+          is_refuted(finding);
+        } else {
+          explain::doubt_half(finding);
+        }
+      }
     }
   }
   nlohmann::json out = findings(trace, located, finding);

@@ -12,8 +12,9 @@ from ..program import begun, cells, discover, intake, ranks, updates
 from . import beyond_rate, carried, growth, hyper, impossible_state, mend, samples
 
 
-def fingerprint(optimizer):
-    """What must come out again, bit for bit: the losses of the window and the gradients as scanned.
+def fingerprint(optimizer, began_with=()):
+    """What must come out again, bit for bit: the losses of the window and the gradients as scanned; began_with: (kind, name, tensor)
+    of what was bad before the first step.
 
     None for an optimizer that is gone: the losses that no step answered for are what is left.
     """
@@ -26,6 +27,7 @@ def fingerprint(optimizer):
         # Where all values are NaN the bits prove little; a run on other data draws other numbers.
         "generator": _native.checksum(torch.get_rng_state()),
         "gradients": [_native.checksum(p.grad) if p.grad is not None else 0 for p in discover.parameters(optimizer)],
+        **{"start": [kind, name, _native.checksum(tensor)] for kind, name, tensor in began_with[:1]},
     }
 
 
@@ -128,7 +130,8 @@ def analyse(session, optimizer, sinks, want_ops=0, swallowed=False, began_with=(
         _native.set_rules(own.entered())
     # Where the optimizer itself did the damage, its state is that of no update.
     last = None if optimizer is None or swallowed else lambda: updates.last(optimizer)
-    found = json.loads(_native.analyse(_facts(session, optimizer), want_ops, swallowed, float(session.config.experiments), last, ranks.several()))
+    found = json.loads(_native.analyse(_facts(session, optimizer), want_ops, swallowed, float(session.config.experiments), last, ranks.several(),
+                                        session.refused))
     _native.trace_clear()
     if began_with:
         found["carried"] = carried.part(found, MAX_OPS)

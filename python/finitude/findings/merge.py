@@ -10,6 +10,7 @@ from .capsule_alarm import forget_removed
 
 MAX_ALARMS = 1000        # src/show/show.h: what a reader accepts
 MAX_ADVISORIES = 10_000
+SEEN = "not-finite-at-the-end"   # an advisory: what lay around as an exception ended the program, of which no cause is known
 MAX_BYTES = 1 << 30
 _NUMBER = re.compile(r"[0-9]{1,9}(-|$)")  # of a rank or process, and what tells two of them apart
 COUNTS = ("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script")
@@ -278,7 +279,9 @@ def closing_line(document, left_out=0, place=""):
         parts.append(counted(len(document["alarms"]) + left_out, "alarm"))
     else:
         others = [a["kind"] for a in document["advisories"] if a["kind"] != "handled-by-script" or not watched["handled_by_script"]]
-        if not {"handled-by-script", "killed"}.intersection(others):   # of a bad value that no count tells
+        at_the_end = [a["text"] for a in document["advisories"] if a["kind"] == SEEN]
+        parts += at_the_end[:1]
+        if not at_the_end and not {"handled-by-script", "killed"}.intersection(others):   # of a bad value that no count tells
             parts.append("all finite")
         if others:
             parts.append(counted(len(others), "advisory", "advisories"))

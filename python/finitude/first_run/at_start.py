@@ -44,10 +44,12 @@ def _has_nan(tensor):
 def alarm(session, optimizer, kind, name, tensor):
     alarm = session.new_alarm(optimizer, kind, name)
     alarm["text"] = f"{name} already held {count_text(tensor)} before the first step"
+    if kind != "buffer":
+        alarm["weights"] = "damaged"
     held = f"{name} held {count_text(tensor)} before "
     applied = next((a for a in session.report.alarms if a["weights"] == "damaged"), None) if session.damaged else None
     if applied is None:
-        confidence, text = "likely", "any step was taken: a bad checkpoint or initial value"
+        confidence, text = "likely", "any step was taken: a bad checkpoint, a bad initial value, or memory that nobody had written"
     else:                 # of a training in parts the last part begins with what the one before has left
         confidence = "possible"
         text = f"the first step of {alarm['optimizer']}: step {applied['step']} of {applied['optimizer']}, which was bad, has been applied " \

@@ -8,7 +8,7 @@ from ..findings import findings
 from ..findings.report import INNER
 from ..program import ranks, sinks as sinks_of
 from ..second_run import damage, dropped, late, recall, restart, rewind, tape, together
-from . import byhand
+from . import byhand, refused
 
 
 def program_raised(session, error):
@@ -22,10 +22,12 @@ def program_raised(session, error):
     if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():
         return
     explained = recall.explained(session, error)
-    found = explained or sinks_of.behind(session, error)
+    found = explained or sinks_of.behind(session, error) or refused.found(session, error)
     if found is None:
         return
     optimizer, alarm, sinks = found
+    unproven = alarm.pop("unproven", "")
+    session.refused = not explained and not sinks and optimizer is not None
     alarm["text"] += f"; the script itself raised {type(error).__name__}"
     alarm["action"] = "the script's own exception"
     begin(session, alarm)
@@ -38,6 +40,8 @@ def program_raised(session, error):
     if not explained and again and not rewind.try_trace(session, optimizer, alarm, sinks) and \
             not tape.explain(session, optimizer, alarm, sinks, lost=True):
         restart.run(session, alarm, findings.fingerprint(optimizer))
+    if unproven and not alarm["births"]:
+        return refused.unproven(session, alarm, error, unproven)
     if optimizer is not None:
         damage.applied_before(session, optimizer, alarm)
         damage.left_behind(session, optimizer, alarm)

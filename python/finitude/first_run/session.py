@@ -71,7 +71,7 @@ class Session:
         _native.set_device_policy(config.on_alarm)
         kept_step.begin(self)
         self.device_library = late.open_library(HOME)
-        self.ending = self.done = self.written = False
+        self.ending = self.done = self.written = self.refused = False
 
     on_stream_met, on_kept, on_left_bad = streams.met, kept_step.name, dropped.backward_ended
 
@@ -116,11 +116,11 @@ class Session:
         streams.watch(self, optimizer)
         self._register(optimizer)  # again: groups may have been added since it was made
         self.on_kept(optimizer)
+        if self.target is not None:
+            return self.target.begins(self, optimizer, bad)
         if not bad:
             return None
         kind, name, tensor = bad
-        if self.target is not None:
-            return self.target.finish(self, optimizer, [(kind, name, tensor)]) if self.target.is_start(optimizer) else self.target.was_left_out(optimizer)
         alarm = at_start.alarm(self, optimizer, kind, name, tensor)
         _native.consume_losses(optimizer)
         return at_start.decided(self, optimizer, self.act(optimizer, alarm, [(kind, name, tensor)], where="start"))
@@ -289,7 +289,8 @@ class Session:
                 return "again"  # _second_run_ended goes on from here
             else:
                 found_at = alarm["step"]
-                self.part(lambda: restart.run(self, alarm, findings.fingerprint(optimizer), where))
+                self.part(lambda: restart.run(
+                    self, alarm, findings.fingerprint(optimizer, sinks if where == "start" else ()), where))
                 if where == "start":
                     findings.as_loaded_state(alarm)
                 elif where == "earlier":

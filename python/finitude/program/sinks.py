@@ -1,13 +1,13 @@
 """Where a non-finite value has arrived: what an alarm is raised for, found again whenever it is asked."""
 
-import re
+import os
 
 import torch
 
 from .. import _native
 from ..base.plain_json import number
 from ..errors import raised_from_ours
-from . import anomaly, discover
+from . import anomaly, at_raise, discover
 from .counts import count_text
 
 BAD = 2  # GradMark::State: at least infinite
@@ -92,14 +92,11 @@ def looked_at():
     return last
 
 
-_SPEAKS_OF_VALUES = re.compile(r"nan|inf\b|infinit|finite|invalid", re.IGNORECASE)
-
-
 def value_in_frames(session, error):
-    """A script that checks its values before backward and gives up: they are variables of the frames that raised.
+    """A script that checks its values and gives up, or hands them to code that refuses them: they are variables of the frames that raised.
 
-    A loss (one element, part of a graph) counts as it is; any other tensor only where the error itself speaks of such
-    values, since masks and padding may lie around anywhere.
+    A loss (one element, part of a graph) counts as it is; any other tensor only where the exception is about such a value (see at_raise),
+    since masks and padding may lie around anywhere.
     """
     optimizers = watched_optimizers()
     traceback = getattr(error, "__traceback__", None)
@@ -109,21 +106,31 @@ def value_in_frames(session, error):
     while traceback is not None:
         frames.append(traceback.tb_frame)
         traceback = traceback.tb_next
-    stepping = _stepping(frames)
-    named = _SPEAKS_OF_VALUES.search(str(error)) is not None
-    for wanted in (lambda v: v.numel() == 1, lambda v: named):
-        for frame in reversed(frames):
-            library = discover.is_library(frame.f_code.co_filename)
-            for name, value in discover.names_of(frame).items():
-                if not isinstance(value, torch.Tensor) or value.grad_fn is None or not wanted(value) or \
-                        _native.is_finite(value) or (library and value.numel() == 1) or value in session.told.known:
-                    continue
-                optimizer = stepping or _owner([value], optimizers)
-                alarm = session.new_alarm(optimizer, "loss", name)
-                alarm["loss"] = number(float(value.detach())) if value.numel() == 1 else None
-                alarm["text"] = f"{name} holds {count_text(value.detach())} and was not given to backward"
-                return optimizer, alarm, [("loss", name, value)]
-    return None
+    for frame in reversed(frames):
+        if discover.is_library(frame.f_code.co_filename):
+            continue
+        for name, value in discover.names_of(frame).items():
+            if isinstance(value, torch.Tensor) and value.grad_fn is not None and value.numel() == 1 and not _native.is_finite(value) and \
+                    value not in session.told.known:
+                return _refused(session, frames, optimizers, name, [value], f"{name} holds {count_text(value.detach())} and was not given to backward")
+    refused = at_raise.look(error, session.told.known.__contains__).refused
+    if (first := next((seen for seen in refused if seen.is_tensor), None)) is None:
+        return None
+    values = [seen.value for seen in refused if seen.is_tensor and (seen.file, seen.line) == (first.file, first.line)]
+    return _refused(session, frames, optimizers, first.name, values, told_of(first))
+
+
+def told_of(seen):
+    return f"{seen.name} holds {seen.words} at {os.path.basename(seen.file)}:{seen.line}"
+
+
+def _refused(session, frames, optimizers, name, values, text):
+    optimizer = _stepping(frames) or _owner(values, optimizers)
+    alarm = session.new_alarm(optimizer, "loss", name)
+    if len(values) == 1 and values[0].numel() == 1:
+        alarm["loss"] = number(float(values[0].detach()))
+    alarm["text"] = text
+    return optimizer, alarm, [("loss", name, value) for value in values]
 
 
 def _stepping(frames):

@@ -24,8 +24,14 @@ RERUNS = ("persistent", "transient", "order-dependent", "not-run")  # docs/forma
 TOGETHER = "one rank alone cannot run a step again that exchanges values with others; with --level trace every step is recorded"
 ELSEWHERE = "the run has ranks on other machines, which this one cannot start again; with --level trace every step is recorded"
 LONGEST = 300    # seconds: where the first run took longer up to a step that did not end it, it is not run again for that
+FILL = 0x3c                  # of freed memory, where a value was bad at the start; what is handed out holds its complement
 _POLL = 0.1
 _PR_SET_PDEATHSIG = 1
+
+
+def fresh_memory(orders):
+    """The environment of a second run of those orders: where a value was bad at the start, memory is filled, see beginning.py."""
+    return {"MALLOC_PERTURB_": str(FILL)} if any(order.get("start") for order in orders) else {}
 
 
 def _order(read):
@@ -53,7 +59,7 @@ class _Wanted:
     def __init__(self, member, order, directory):
         self.member, self.order = member, order
         self.alarm = next((a for a in reversed(member.document["alarms"])
-                           if a["step"] == order["step"] and a["rerun"] == "not-run" and not a["births"]), None)
+                           if a["step"] == order["step"] and a["rerun"] == "not-run" and not any(b.get("file") for b in a["births"])), None)
         self.path = os.path.join(directory, f"rank-{member.rank}.json")
         self.result = order["result"] = os.path.join(directory, f"rank-{member.rank}.result.json")
 
@@ -145,7 +151,7 @@ def explain(members, command, environment, settings, seconds, cwd=None):
 
 def _run(wanted, command, environment, settings, directory, seconds, cwd):
     """(why the program, run again, did not come to every step that was asked for, what has to be said of its files)."""
-    environment = dict(environment)
+    environment = {**environment, **fresh_memory(one.order for one in wanted)}
     scratch, apart = scratch_outside(*directories_of(cwd, command[1:])), None
     try:
         apart = Apart(scratch, cwd, command[1:], time.time() - seconds, [os.path.abspath(settings.runs), directory, scratch],

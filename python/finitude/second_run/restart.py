@@ -13,8 +13,8 @@ from ..base.plain_json import safe
 from ..capsules import capsule
 from ..errors import NonFiniteError
 from ..findings import findings, impossible_state
-from ..program import anomaly, begun, discover, intake, loaded, ranks, ruined, sinks as sinks_of
-from . import again, apart, process, started
+from ..program import anomaly, at_raise, begun, discover, intake, loaded, ranks, ruined, sinks as sinks_of
+from . import again, apart, beginning, process, started
 
 ENVIRONMENT = "FINITUDE_RESTART"
 LONGEST_SEARCH = 300  # seconds up to the step that a search has found: it is not run a third time where that takes longer
@@ -96,7 +96,7 @@ def _ask(session, alarm, order, more, recorded):
         result = os.path.join(directory, "result.json")
         with open(path, "w", encoding="utf-8") as f:
             json.dump({**order, "result": result, "alarm": safe(alarm), "capsule": folder and os.path.abspath(folder)}, f)
-        environment = {**os.environ, **ranks.alone(), ENVIRONMENT: path}
+        environment = {**os.environ, **ranks.alone(), **again.fresh_memory([order]), ENVIRONMENT: path}
         if start.hash_seed is not None:
             environment["PYTHONHASHSEED"] = start.hash_seed
         code, why, files = process.run(start, [*start.command, *more], environment, directory, alarm, order["resumed"],
@@ -142,8 +142,9 @@ def _record(session, alarm, order, found, files):
 
 def _order(start, alarm, expected, where, hand, makers):
     """What a second process needs to know to come to the same step and to tell whether it is the same."""
+    expected = dict(expected)
     return {
-        "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "hand": hand, "written": where == "written",
+        "start": expected.pop("start", None), "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "hand": hand, "written": where == "written",
         "swallowed": where == "swallowed", "overflowed": where == "overflowed",
         "first": max(0, alarm["step"] - _native.ROTATION - 1) if where in ("earlier", "overflowed") else alarm["step"],
         "expected": expected, "named": findings.in_names() if where == "window" else [], "seeds": start.seeds, "threads": torch.get_num_threads(),
@@ -285,8 +286,16 @@ class Target:
                 _native.window_verdict(optimizer, False)["kind"] == "alarm"
         return window["ordinal"] == self.order["ordinal"] and window["step"] - after == self.order["step"]
 
-    def is_start(self, optimizer):
-        return self._is_mine(optimizer)
+    def begins(self, session, optimizer, bad):
+        """The first step of that optimizer comes. bad: (kind, name, tensor) of what it begins with that is not finite, or None."""
+        if self.order.get("start") and self._is_mine(optimizer):
+            if (found := beginning.compared(session, optimizer, self.order)) is not None:
+                self._write(session, False, found, True, in_memory=True)
+            if bad is None or list(bad[:2]) != self.order["start"][:2]:
+                self._write(session, False, {"births": []}, False)   # what it would fail at later is another matter
+        if bad is None:
+            return None
+        return self.finish(session, optimizer, [bad]) if self._is_mine(optimizer) else self._left_out_before(optimizer) is not None
 
     def _left_out_before(self, optimizer):
         """What became of that window in the first run, if it was bad and left out: it is so again, or another program would follow."""
@@ -294,9 +303,6 @@ class Target:
             return None
         window = _native.window(optimizer)
         return next((d for d in self.order.get("decided", ()) if d[:2] == [window["ordinal"], window["step"]]), None)
-
-    def was_left_out(self, optimizer):
-        return self._left_out_before(optimizer) is not None
 
     def on_window(self, session, optimizer, dropped):
         if (step := self._left_out_before(optimizer)) is not None:
@@ -356,14 +362,19 @@ class Target:
                 self.finish(session, None, [])
             if (checked := sinks_of.checked_window(session)) is not None:
                 if (looked := sinks_of.looked_at()):
-                    owner = next((o for o in sinks_of.watched_optimizers() if _native.window(o)["ordinal"] == checked[1]["optimizer_ordinal"]), None)
-                    capsule.stop(session, owner, sinks=[("loss", "loss", loss) for loss in looked], raised=True)
+                    capsule.stop(session, self._mine(), sinks=[("loss", "loss", loss) for loss in looked], raised=True)
                 else:
                     self.order["capsule"] = None     # nothing that a replay could come to
                 self.finish(session, None, [])
             if error is None and self.order["first"] < self.order["step"]:
                 self._look_a_last_time(session)
+            if error is not None and at_raise.is_about_values(error):
+                self.order["capsule"], session.refused = None, True     # no tensor is left that a replay could come to
+                self.finish(session, self._mine(), [], raised=True)
         os._exit(3)
+
+    def _mine(self):
+        return next((o for o in sinks_of.watched_optimizers() if _native.window(o)["ordinal"] == self.order["ordinal"]), None)
 
     def _look_a_last_time(self, session):
         """What was found bad as the program ended may have been written after the last step."""
@@ -390,16 +401,18 @@ class Target:
             loaded.tell(found, optimizer)
         self._write(session, verified and not other, found, bool(found["births"]), written_at, other)
 
-    def _write(self, session, verified, found, failed_again, written_at=None, other=()):
+    def _write(self, session, verified, found, failed_again, written_at=None, other=(), in_memory=False):
         """The result, and the end of this process. failed_again: something came out that is not finite. other: names of other data
-        than in the first run."""
+        than in the first run. in_memory: it began with memory that nobody had written."""
         self.finished = True
         apart.let_go()
         if found["births"]:
             intake.name_loop_line(found["births"][0])
         where = "on all ranks" if self.order.get("ranks") else "in a second process"
         way = f"run again from {self.order.get('resumed') or 'its start'} {where}" + (", this step eagerly" if self.order["compiled"] else "")
-        if written_at is not None:
+        if in_memory:
+            verdict, text = "transient", f"the program was {way} up to its first step, with other bytes in fresh memory"
+        elif written_at is not None:
             verdict, text = "persistent", f"the program was {way}; step {written_at} of the optimizer wrote it again"
         elif verified:
             same = "loss and gradients came out with the same bits"

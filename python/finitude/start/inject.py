@@ -99,8 +99,8 @@ class Injection:
     def was_made(self, session, ordinal):
         """An optimizer: the one of the capsule is told by its ordinal."""
 
-    def is_start(self, optimizer):
-        return False
+    def begins(self, session, optimizer, bad):
+        """What a step begins with that is not finite is what the capsule put there, or is put in place later."""
 
     def _is_mine(self, optimizer):
         return optimizer is self.optimizer if self.placed else _native.window(optimizer)["ordinal"] == self.mine["ordinal"]

@@ -1,0 +1,37 @@
+#include "explain/made.h"
+
+#include <gtest/gtest.h>
+
+#include "locate/testing.h"
+
+namespace finitude::explain {
+namespace {
+
+using locate::testing::Tensor;
+using locate::testing::TraceBuilder;
+
+std::optional<Made> made(const TraceBuilder& b, const Tensor& t) {
+  return made_of(b.trace, locate::testing::use_of(t, locate::testing::kClean, ""));
+}
+
+TEST(Made, MemoryThatNobodyWrote) {
+  TraceBuilder b;
+  const Tensor raw = b.storage(), copy = b.storage(), other = b.storage();
+  const auto empty = b.op("aten::empty").out(raw).alloc().end();
+  b.op("aten::clone").in(raw).out(copy);
+  EXPECT_EQ(made(b, copy)->op, empty);
+  EXPECT_TRUE(made(b, copy)->unwritten);
+  EXPECT_FALSE(made(b, other));
+}
+
+TEST(Made, WrittenSince) {
+  TraceBuilder b;
+  const Tensor raw = b.storage();
+  b.op("aten::empty").out(raw).alloc();
+  const auto fill = b.op("aten::normal_").inout(raw, locate::testing::kClean).out(raw).end();
+  EXPECT_EQ(made(b, raw)->op, fill);
+  EXPECT_FALSE(made(b, raw)->unwritten);
+}
+
+}  // namespace
+}  // namespace finitude::explain

@@ -1,0 +1,53 @@
+#include "locate/last_seen.h"
+
+#include <gtest/gtest.h>
+
+#include "locate/slice.h"
+#include "locate/testing.h"
+
+namespace finitude::locate {
+namespace {
+
+using testing::kClean;
+using testing::kMinusInfValue;
+using testing::kNanValue;
+using testing::TraceBuilder;
+
+TEST(LastSeen, WhatTheLastOperatorGave) {
+  TraceBuilder b;
+  const auto x = b.storage(), y = b.storage(), z = b.storage();
+  const auto birth = b.op("aten::log").in(x).out(y, kNanValue).end();
+  b.op("aten::neg").in(y, kNanValue).out(z, kNanValue);
+  b.op("aten::relu").in(x).out(b.storage());
+  ASSERT_TRUE(sink_last_seen(&b.trace));
+  EXPECT_EQ(b.trace.sinks.at(0).value.storage, z.storage);
+  EXPECT_EQ(locate(b.trace).births.at(0).op, birth);
+}
+
+TEST(LastSeen, OfACheckWhatItWasGiven) {
+  TraceBuilder b;
+  const auto x = b.storage(), y = b.storage();
+  b.op("aten::div").in(x).out(y, kNanValue);
+  {
+    auto check = b.op("aten::isfinite");
+    check.in(y, kNanValue);
+    b.op("aten::abs").in(y, kNanValue).out(b.storage(), kNanValue);
+  }
+  ASSERT_TRUE(sink_last_seen(&b.trace));
+  EXPECT_EQ(b.trace.sinks.at(0).value.storage, y.storage);
+}
+
+TEST(LastSeen, AMaskComesLast) {
+  TraceBuilder b;
+  const auto x = b.storage(), y = b.storage(), mask = b.storage();
+  b.op("aten::div").in(x).out(y, kNanValue);
+  b.op("aten::full").out(mask, kMinusInfValue);
+  ASSERT_TRUE(sink_last_seen(&b.trace));
+  EXPECT_EQ(b.trace.sinks.at(0).value.storage, y.storage);
+  TraceBuilder clean;
+  clean.op("aten::neg").in(clean.storage(), kClean).out(clean.storage());
+  EXPECT_FALSE(sink_last_seen(&clean.trace));
+}
+
+}  // namespace
+}  // namespace finitude::locate
