@@ -25,6 +25,7 @@ class Report:
         self.alarms_left_out = 0
         self.unexplained = None       # the alarm that a second run is to explain
         self.steps_by_hand = 0        # of a program without an optimizer
+        self.unapplied = 0            # windows at the end, in a row, that no step applied
         self.trace_ops = None
         self.directory = None
         self.place = None             # makes the directory, where this process is one of several of a run
@@ -79,6 +80,8 @@ class Report:
             },
             "alarms": alarms, "advisories": self.advisories,
         }
+        if self.unapplied >= max(1, self.config.max_skips):
+            document["watched"]["unapplied"] = self.unapplied
         if ranks.several():
             document["watched"]["ranks"] = ranks.world()[1]
         if self.alarms_left_out:
@@ -125,6 +128,12 @@ class Report:
                 return None
             self.directory = path
         return self.directory or None
+
+    def path(self):
+        """Of the JSON report, as it is going to be; "": whoever merges the processes of the run writes it."""
+        if self.config.report:
+            return _short(self.config.report)
+        return "" if self.place or self.directory == "" else _short(os.path.join(self.planned_directory(), "report.json"))
 
     def ring_in(self, directory):
         """The path of the ring of steps; "": there is none."""
