@@ -197,7 +197,7 @@ def test_a_line_is_rewritten_only_where_that_is_certain(line, change, expected):
     if expected is None:
         assert diff is None
     else:
-        assert f"-{line}\n+{expected}\n" in diff and diff.startswith("--- a/f.py\n+++ b/f.py\n")
+        assert f"-{line}\n+{expected}\n" in diff and diff.startswith("--- f.py\n+++ f.py\n")
 
 
 def test_a_birth_inside_autograd_grad_shows_its_forward_line_and_the_fix_is_there(tmp_path):

@@ -137,7 +137,7 @@ def test_a_fix_that_needs_the_other_ranks_is_tried_and_not_called_verified(tmp_p
     assert own["births"][0]["op"] == "aten::log" and own["rerun_by"] == "rewind", got.told()
     fix = own["fix"]
     assert not fix["verified"] and fix["tried"] == "self clamped at 1e-12" and "diff" not in fix, fix
-    assert "what this rank computes by itself comes out finite" in fix["outcome"] and "come from all ranks" in fix["outcome"], fix
+    assert "this rank's own values are finite" in fix["outcome"] and "come from all ranks" in fix["outcome"], fix
     tried = {e["name"]: e["outcome"] for e in own["cause"]["experiments"]}
     assert tried["whole step, again as it was, 3 times"] == "the same bits each time", tried
     assert any(e.get("confirms") for e in own["cause"]["experiments"]) and own["cause"]["class"] == "log-of-zero", own["cause"]

@@ -51,7 +51,7 @@ def test_one_written_by_the_documentation_is_read_and_played():
 )
 def test_arguments_that_cannot_be(arg, said):
     reason = why(MUL, [X, t.made(16)], square(arg), [Y])
-    assert reason.startswith("entry 0 of 1, aten::mul.Tensor: ") and said in reason
+    assert reason.startswith("aten::mul.Tensor: ") and said in reason
 
 
 def test_calls_that_cannot_be():

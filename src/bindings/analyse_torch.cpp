@@ -112,7 +112,7 @@ bool fill_from(capture::Tape* tape, bool is_own, observe::Tracer& tracer, record
     const replay::Played again = replay::play(*tape, {});
     for (std::size_t o = 0; o < again.outcomes.size(); ++o) varies |= again.outcomes[o].got != played.outcomes[o].got;
   }
-  if (why.empty() && !played.identical() && !varies) why = is_own ? "a replay of the tape comes out with other bits" : "it comes out with other bits";
+  if (why.empty() && !played.identical() && !varies) why = is_own ? "a replay of the recorded step comes out with other bits" : "it comes out with other bits";
   *told = {{"why_not", why}, {"verified", played.identical()}, {"verdict", varies ? "order-dependent" : "persistent"},
            {"bad_again", !played.bad().empty()}, {"refused", tape == nullptr ? std::vector<std::string>() : tape->refused}};
   return why.empty();

@@ -21,7 +21,7 @@ namespace finitude::bindings {
 namespace {
 
 constexpr std::int64_t kMostElements = 4096;  // of a loss that is no scalar
-constexpr std::uint32_t kMostLooks = 256;     // at values that are not finite, in a run: a program may log one in each step
+constexpr std::uint32_t kMostLooks = 4096;     // at values that are not finite, in a run: a program may log one in each step
 constexpr std::size_t kMostKept = 16;
 
 struct Range {
@@ -45,6 +45,7 @@ struct Checks {
   std::vector<Detached> copies;
   std::vector<Range> given;              // graphs of the last bad roots
   std::vector<CheckedLoss> dropped;      // with the GIL held
+  std::uint64_t more = 0, last_more = 0;  // bad values past those in `checked`; the end of the last one's graph
 };
 
 base::Immortal<Checks> the_checks;
@@ -103,7 +104,11 @@ void enter(CheckedLoss found) {
   for (const CheckedLoss& other : c.checked) {  // looked at twice, or a part of it was
     if (range.overlaps({other.first_node, other.last_node})) return;
   }
-  if (c.checked.size() >= kMostKept) return;
+  if (c.checked.size() >= kMostKept) {
+    c.more += found.first_node > c.last_more;
+    c.last_more = std::max(c.last_more, found.last_node);
+    return;
+  }
   c.checked.push_back(std::move(found));
   c.waiting.store(c.checked.size());
 }
@@ -197,6 +202,13 @@ std::vector<CheckedLoss> waiting() {
   return c.checked;
 }
 
+// more_checks() -> how many values there were past those that are listed, once.
+PyObject* more_checks(PyObject*, PyObject*) {
+  Checks& c = checks();
+  const std::lock_guard lock(c.mutex);
+  return PyLong_FromUnsignedLongLong(std::exchange(c.more, 0));
+}
+
 // waiting_checks() -> those after which no backward has come yet.
 PyObject* waiting_checks(PyObject*, PyObject*) { return as_list(waiting()); }
 
@@ -220,6 +232,7 @@ PyMethodDef methods[] = {
     {"watch_checks", set_watch_checks, METH_O, nullptr},
     {"dropped_checks", dropped_checks, METH_NOARGS, nullptr},
     {"waiting_checks", waiting_checks, METH_NOARGS, nullptr},
+    {"more_checks", more_checks, METH_NOARGS, nullptr},
     {"sink_waiting_checks", sink_waiting_checks, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -235,6 +248,7 @@ void watch_checks(bool on) {
     c.copies.clear();
     c.given.clear();
     c.waiting = c.copied = 0;
+    c.more = c.last_more = 0;
   }
   c.dropped.clear();
   watch_check_methods(on);

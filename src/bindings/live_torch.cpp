@@ -15,6 +15,7 @@
 
 #include "bindings/after_step_torch.h"
 #include "bindings/attributes_python.h"
+#include "bindings/dropped_torch.h"
 #include "bindings/guard_torch.h"
 #include "bindings/guest_torch.h"
 #include "bindings/hand_torch.h"
@@ -242,6 +243,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   }
   --engine_depth;
   if (outermost && result != nullptr) as_guest(after_backward);
+  if (outermost && result != nullptr && l.on && !tell_dropped()) Py_CLEAR(result);
   if (outermost && result == nullptr && torch::autograd::AnomalyMode::is_enabled()) tell_raised();
   return result;
 }
@@ -265,6 +267,7 @@ void leave_out(OptimizerEntry& entry, const WindowVerdict& verdict, double lr, s
 // A GradScaler has found an overflow: normal work. Its flag keeps the step from being applied.
 PyObject* leave_to_scaler(OptimizerEntry& entry) {
   ++live().counters.scaler_skips;
+  note_scaler_skip();
   record_step(entry, {}, ParamGroups(entry.self).lr(entry.lr), record::kStepScalerSkip);
   PyObject* r = call_cold("on_scaler_skip", entry.self);
   if (r == nullptr) return nullptr;

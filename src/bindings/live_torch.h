@@ -39,6 +39,16 @@ struct LossNote {
   DeviceTickets device;
 };
 
+// Windows in a row whose gradients the script has dropped because they are not finite: see dropped_torch.h.
+struct DropRow {
+  std::uint32_t length = 0;
+  std::uint32_t untold = 0;         // of the window that is open: not counted in the report yet
+  std::uint64_t last = 0;           // the backward that found the last one
+  std::uint64_t applied_at = 0;     // the last backward before the last step that was applied
+  bool is_norm = false;             // the last one had finite gradients, whose norm overflowed
+  bool is_told = false;
+};
+
 // How far an optimizer has come: what a second run of another one's window must leave as it was.
 struct WindowState {
   std::uint64_t step = 0;           // calls judged so far
@@ -67,6 +77,7 @@ struct WindowState {
   Probe probes[kProbes];            // gradients of the first parameters after the last backward
   bool begins_anew = false;         // the backward under way: they were zeroed or replaced since
   std::uint64_t slice_at = 0;       // where the next slice of the parameters to look at begins
+  DropRow drops;
   bool had_gradient = false;        // some window had a gradient that was not zero
   bool vanished = false;            // now all are exactly zero, and the loss is not; told once
   bool written_bad = false;         // a slice held a value that is not finite

@@ -245,6 +245,7 @@ PYBIND11_MODULE(_native, m) {
   PyModule_AddFunctions(m.ptr(), rewind_methods());
   PyModule_AddFunctions(m.ptr(), checked_methods());
   PyModule_AddFunctions(m.ptr(), shared_methods());
+  PyModule_AddFunctions(m.ptr(), dropped_methods());
   PyModule_AddFunctions(m.ptr(), hand_methods());
   PyModule_AddFunctions(m.ptr(), stack_methods());
   PyModule_AddFunctions(m.ptr(), meter_methods());
@@ -298,7 +299,6 @@ PYBIND11_MODULE(_native, m) {
   m.def("consume_losses", &consume_losses);
   m.def("pending_bad_losses", &pending_bad_losses);
   m.def("counters", &counters);
-  m.def("add_handled", [](std::uint64_t n) { live().counters.handled_by_script += n; });
   m.def("history", &history);
   m.def("ring_steps", &ring_steps);
   m.def("window_verdict", &window_verdict);

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "bindings/dropped_torch.h"
 #include "bindings/gate_cuda_torch.h"
 #include "bindings/guest_torch.h"
 #include "bindings/live_torch.h"
@@ -73,6 +74,7 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   PyObject* result = PyObject_Vectorcall(l.original_scaler_step, args, static_cast<size_t>(nargs), kwnames);
   if (result == nullptr || entry->step != step || l.counters.scaler_skips != skips) return result;
   ++l.counters.scaler_skips;
+  note_scaler_skip();
   record_step(*entry, {}, ParamGroups(entry->self).lr(entry->lr), record::kStepScalerSkip);
   PyObject* r = call_cold("on_scaler_step", args[1], args[0], Py_True);
   as_guest([&] {

@@ -11,6 +11,7 @@
 
 #include "bindings/after_step_torch.h"
 #include "bindings/checked_torch.h"
+#include "bindings/dropped_torch.h"
 #include "bindings/jump_torch.h"
 #include "bindings/last_step_torch.h"
 #include "bindings/meter.h"
@@ -142,6 +143,8 @@ void after_backward() {
     if (wrote == Wrote::kYes) micro_batch = std::max(micro_batch, entry->backwards - 1);
     if (wrote == Wrote::kUnknown) guessed = std::max(guessed, entry->backwards - 1);
     if (entry->device) {  // scanned once, when it steps or is clipped
+      if (entry->begins_anew) note_dropped(*entry, entry->norm_overflow ? Dropped::kNorm : Dropped::kFinite);
+      entry->norm_overflow = entry->norm_overflow && !entry->begins_anew;
       entry->device->seen.clear();
       continue;
     }
@@ -160,17 +163,26 @@ void after_backward() {
     const bool traced = observe::Tracer::get().on() && !observe::Tracer::get().sketches();
     if (loss_bad || was_bad || expected || traced || l.gradients_are_sinks) any_bad = scan_all(*entry, groups);
     else if (!entry->marks.empty()) std::fill(entry->marks.begin(), entry->marks.end(), GradMark());
+    Dropped dropped = entry->norm_overflow ? Dropped::kNorm : Dropped::kFinite;
+    bool is_gone = entry->begins_anew;
     if (was_bad) {
       // Accumulation adds one write to the same tensor; anything else means that the bad gradients were dropped.
       const GradMark& now = entry->marks[bad_index];
       const bool gone = now.state == GradMark::kClean || now.grad != bad.grad || now.version != bad.version + 1;
-      entry->dropped += gone && bad.told == 0 && !entry->stands_elsewhere;
+      is_gone = gone && bad.told == 0 && !entry->stands_elsewhere;
+      dropped = Dropped::kBad;
+      entry->dropped += is_gone;
       if (gone && (now.grad != bad.grad || now.version != bad.version)) entry->bad_since = 0;
+    }
+    if (is_gone) {
+      note_dropped(*entry, dropped);
+      entry->norm_overflow = false;
     }
     if (l.gradients_are_sinks) gradients_to_tracer(*entry, "gradient");
     if (l.gradients_are_sinks && any_bad && left_bad == nullptr) left_bad = entry->self;
     else if (traced && any_bad) gradients_to_tracer(*entry, kLeftByBackward);
     if (any_bad) note_bad_marks(*entry, loss_bad);
+    if (any_bad) note_left_bad(*entry);
   }
   if (!is_known) micro_batch = guessed;
   for (auto& note : l.losses) {
@@ -255,7 +267,8 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
   const bool news = zero && entry.had_gradient && !entry.vanished;
   entry.vanished |= news;
   entry.had_gradient |= verdict->grad_absmax > 0;
-  verdict->needs_cold = rare || bad_loss || verdict->bad_gradients != 0 || entry.norm_overflow || news;
+  verdict->needs_cold = rare || bad_loss || verdict->bad_gradients != 0 || entry.norm_overflow || news ||
+                        entry.drops.untold > entry.dropped;
   return ok;
 }
 
@@ -268,7 +281,7 @@ void close_window(OptimizerEntry& entry) {
   if (entry.dropped == 0) entry.predicted = entry.backwards;  // a window that was dropped says nothing of the next
   entry.backwards = 0;
   entry.norm_overflow = false;
-  entry.dropped = 0;
+  entry.dropped = entry.drops.untold = 0;
   entry.bad_since = 0;
   entry.window_start = l.next_serial;
   entry.touched = 0;
@@ -313,6 +326,7 @@ void commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
   tape_step_is_good(entry);
   ++l.counters.steps;
   note_applied(entry);
+  note_learned(entry, verdict.grad_absmax != 0 || verdict.late || verdict.unknown);
   if (!verdict.late) record_step(entry, verdict, lr, record::kStepApplied);
   // The optimizer's own arithmetic can make a NaN here; a healthy step of a torch.optim class is not looked at again.
   const bool odd = !(std::isfinite(lr)) || (entry.lr > 0 && lr > 2 * entry.lr) || entry.step < 2 ||

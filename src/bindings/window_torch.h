@@ -51,4 +51,6 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
 void scan_before_write(PyObject* parameters);
 extern PyObject* original_clip;
 
+PyMethodDef* dropped_methods();  // dropped_torch.h
+
 }  // namespace finitude::bindings

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "record/argument_words.h"
+
 namespace finitude::compare {
 namespace {
 
@@ -81,7 +83,9 @@ Call call(const json& op) {
   }
   for (const json& t : part(op, "outputs")) out.outputs.push_back(tensor(t));
   for (Tensor& t : out.outputs) t.name.clear();
-  for (const json& s : part(op, "scalars")) out.scalars.push_back({text(part(s, "arg")), text(part(s, "text"))});
+  for (const json& s : part(op, "scalars")) {
+    out.scalars.push_back({text(part(s, "arg")), record::argument_word(text(part(s, "arg")), text(part(s, "text")))});
+  }
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include "observe/device_memory_torch.h"
 #include "observe/tape_values_torch.h"
 #include "observe/tensor_view_torch.h"
+#include "record/argument_words.h"
 
 namespace finitude::compare {
 namespace {
@@ -87,7 +88,8 @@ Call call_of(const capture::Tape& tape, const capture::Entry& entry, const Opera
   std::uint32_t at = 0;
   for (std::size_t i = 0; i < entry.args.size(); ++i) {
     const std::string& arg = i < facts.args.size() ? facts.args[i] : std::string();
-    if (std::string text = argument_text(entry.args[i]); !text.empty()) call.scalars.push_back({arg, std::move(text)});
+    if (std::string text = argument_text(entry.args[i]); !text.empty())
+      call.scalars.push_back({arg, record::argument_word(arg, std::move(text))});
     capture::for_each_tensor(entry.args[i], [&](const TensorRef& ref) {
       const std::uint32_t here = at++;
       if (is_number(ref)) return;

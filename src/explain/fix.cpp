@@ -9,6 +9,7 @@
 #include "explain/fill.h"
 #include "explain/last_update.h"
 #include "explain/without_half.h"
+#include "replay/play_deadline.h"
 
 namespace finitude::explain {
 namespace {
@@ -28,9 +29,9 @@ std::string outcome_of(const StepTrial& trial) {
   if (!trial.ran) return "could not be tried: " + trial.why_not;
   if (!trial.bad.empty()) return "not finite: " + listed(trial.bad);
   if (!trial.given.empty())
-    return "cannot be told from one rank's tape: what this rank computes by itself comes out finite, but " + listed(trial.given) +
-           (trial.given.size() > 1 ? " come" : " comes") + " from all ranks and " + (trial.given.size() > 1 ? "are" : "is") +
-           " as recorded";
+    return "cannot be told from one rank's tape: this rank's own values are finite, " +
+           (trial.given.size() == 1 ? trial.given.front() + " comes" : counted(trial.given.size(), "gradient") + " come") +
+           " from all ranks as recorded";
   if (!trial.difference.empty()) return "finite, but it also changes what was finite: " + trial.difference;
   return "loss and gradients finite, " +
          (trial.compared == 0 ? std::string("nothing else in reach to compare")
@@ -82,12 +83,14 @@ class Trials {
     }
     limit_ = std::min(budget_.most, std::max(budget_.least, budget_.times_the_step * lab_.step_seconds()));
     const double step = lab_.step_seconds();
+    const replay::PlayDeadline deadline(began_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                                     std::chrono::duration<double>(limit_)));
     // It may settle the class, which must not depend on how busy the machine is: made in any case, it is two replays.
     judge_fill(finding_, lab_.filled((limit_ - spent()) / 4), trace_);
     fix();
     if (allows(3 * step)) {
       const int same = lab_.again(3);
-      add("whole step, again as it was, 3 times",
+      if (!is_over("whole step, again as it was, 3 times")) add("whole step, again as it was, 3 times",
           same == 3 ? "the same bits each time" : "other bits in " + counted(3 - same, "run"), same == 3);
     }
     as_it_is("whole step in float64", 4 * step, [&] {
@@ -114,6 +117,14 @@ class Trials {
     return false;
   }
 
+  // Is the time up, in the middle of that experiment? Then it tells nothing but what became of the time.
+  bool is_over(std::string name) {
+    if (spent() < limit_) return false;
+    finding_.out_of_time = true;
+    add(std::move(name), "stopped when the time was up", std::nullopt);
+    return true;
+  }
+
   void add(std::string name, std::string outcome, std::optional<bool> confirms) {
     Experiment experiment{std::move(name), std::move(outcome), confirms.value_or(false)};
     experiment.predicted = confirms.has_value();
@@ -130,7 +141,9 @@ class Trials {
       const bool in_float32 = edit.kind == Edit::Kind::kCompute && edit.dtype == sense::DType::kFloat32;
       float32_fails_ |= in_float32 && trial.ran && !trial.bad.empty() && trial.given.empty();
       std::string outcome = outcome_of(trial);
-      if (trial.ran) add("whole step, " + edit.text, outcome, std::nullopt);
+      if (!trial.verified() && is_over("whole step, " + edit.text)) return;
+      const bool took_time = lab_.step_seconds() > 0 && trial.seconds > lab_.step_seconds();
+      if (trial.ran || took_time) add("whole step, " + edit.text, outcome, std::nullopt);
       if (trial.verified()) {
         finding_.fix_verified = true;
         finding_.fix_tried = edit.text;
@@ -152,7 +165,12 @@ class Trials {
     if (!allows(4 * lab_.step_seconds())) return;
     // Half of what is left: the others tell as much.
     const replay::GuiltyRows found = lab_.guilty_rows(finding_.rows, finding_.born_in, (limit_ - spent()) / 2);
-    if (!found.ran || found.guilty.empty()) return;
+    const std::string searched = "whole step, rows of its inputs replaced in turn, " + counted(static_cast<std::size_t>(found.replays), "trial");
+    if (found.replays > 0 && is_over(searched)) return;
+    if (!found.ran || found.guilty.empty()) {
+      if (found.replays > 0) add(searched, found.why_not.empty() ? "no row is found that makes the step fail" : found.why_not, std::nullopt);
+      return;
+    }
     finding_.batch_rows = found.rows;
     finding_.of_batch = found.of_batch;
     if (!found.more && !found.together && static_cast<std::int64_t>(found.guilty.size()) < found.rows)
@@ -205,6 +223,7 @@ class Trials {
                                       std::pair{0.1, "whole step, the last update 10 times smaller"}}) {
       if (!allows(each) && !(settles && share == 0)) break;
       const StepTrial trial = lab_.after_share_of_update(share);
+      if (!trial.ran && is_over(name)) return;
       if (!trial.ran) {
         if (weights_may_have_grown(finding_.cause_class) && !trial.why_not.empty()) add(name, "not tried: " + trial.why_not, std::nullopt);
         return;
@@ -220,7 +239,10 @@ class Trials {
   void as_it_is(const char* name, double needs, const Run& run) {
     if (!allows(needs)) return;
     const StepTrial trial = run();
-    if (!trial.ran) return;
+    if (!trial.ran) {
+      is_over(name);
+      return;
+    }
     add(name, trial.bad.empty() ? "loss and gradients finite" : "not finite: " + listed(trial.bad), std::nullopt);
   }
 

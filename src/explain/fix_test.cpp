@@ -77,8 +77,7 @@ TEST(Fix, WhatOtherRanksGaveIsNeitherHeldAgainstAFixNorVerified) {
   try_on_step(finding, lab, {});
   EXPECT_FALSE(finding.fix_verified);
   EXPECT_EQ(finding.fix_outcome,
-            "cannot be told from one rank's tape: what this rank computes by itself comes out finite, but gradient of weight, gradient "
-            "of bias come from all ranks and are as recorded");
+            "cannot be told from one rank's tape: this rank's own values are finite, 2 gradients come from all ranks as recorded");
 }
 
 TEST(Fix, TheFirstVerifiedEditIsTheFix) {

@@ -15,6 +15,7 @@
 #include "observe/op_tensors_torch.h"
 #include "observe/surely_finite.h"
 #include "observe/traced_torch.h"
+#include "record/argument_words.h"
 #include "record/exchange.h"
 
 namespace finitude::observe {
@@ -290,7 +291,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     } else if (info.is_op) {
       record::ScalarUse scalar;
       if (i < info.args.size()) scalar.arg = info.args[i];
-      scalar.text = text_of(v, &scalar.number);
+      scalar.text = record::argument_word(scalar.arg, text_of(v, &scalar.number));
       scalar.tensor_like = v.isScalar() && (scalar.arg == "other" || scalar.arg == "self" || scalar.arg == "value" ||
                                             scalar.arg == "fill_value" || scalar.arg == "exponent");
       op.scalars.push_back(std::move(scalar));

@@ -34,7 +34,7 @@ class Finder {
   EditSites run() {
     find_calls();
     if (out_.why_not.empty() && out_.sites.empty() && edit_.kind != Edit::Kind::kCompute)
-      out_.why_not = "the call is not on the tape";
+      out_.why_not = "the record of the step does not hold that operation";
     if (out_.why_not.empty()) find_nodes();
     if (out_.why_not.empty()) find_reached();
     return std::move(out_);
@@ -268,7 +268,7 @@ class Finder {
     if (own == wanted.end()) return;  // none flows to it
     if (node.handed_on.size() == wanted.size()) node.gradient = node.handed_on[static_cast<std::size_t>(own - wanted.begin())];
     else node.gradient = by_size(node, wanted, **own);
-    if (node.gradient == capture::kNoStorage) out_.why_not = "the tape does not tell which gradient is that of " + site.name;
+    if (node.gradient == capture::kNoStorage) out_.why_not = "the record of the step does not tell which gradient is that of " + site.name;
   }
 
   // What a node is given it may hand on as it is, as addmm does for its bias: then the gradient of an argument is the one of its size,

@@ -182,7 +182,7 @@ void EditedStep::end_node(const EditedNode& node, bool clean) {
   }
   if (!state.replaced.defined() || node.gradient == capture::kNoStorage) return;
   const auto found = handed_on_.find(node.gradient);
-  TORCH_CHECK(found != handed_on_.end(), "the gradient of ", edit_.arg, " is not seen on the tape");
+  TORCH_CHECK(found != handed_on_.end(), "the gradient of ", edit_.arg, " is not in the record of the step");
   at::Tensor gradient = found->second;
   at::Tensor mask = state.replaced;
   if (mask.sizes() != gradient.sizes()) {

@@ -176,7 +176,7 @@ GuiltyRows search(const Tape& tape, std::int64_t rows, const Inputs& inputs, con
     const Played played = play(tape, PlayOptions(), &change);
     ++out.replays;
     const bool told = !birth || change.bad().has_value();
-    if (why.empty()) why = !played.why_not.empty() || told ? played.why_not : "the call is not on the tape";  // other samples may need other shapes
+    if (why.empty()) why = !played.why_not.empty() || told ? played.why_not : "the record of the step does not hold that operation";  // other samples may need other shapes
     return !played.why_not.empty() || !told || (birth ? *change.bad() : failed(played));
   };
   std::optional<std::int64_t> filler;

@@ -51,7 +51,7 @@ std::string TorchStepLab::faithful() {
   const Played played = play(tape_, {});
   step_seconds_ = clock.seconds();
   if (std::string why = reason_of(played); !why.empty()) return why;
-  if (played.outcomes.empty()) return "the tape tells nothing to compare with";
+  if (played.outcomes.empty()) return "the record of the step holds nothing to compare with";
   return played.identical() ? "" : "a replay of the unchanged step comes out with other bits";
 }
 

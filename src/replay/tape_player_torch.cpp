@@ -18,6 +18,8 @@
 #include "observe/settings_torch.h"
 #include "observe/tape_values_torch.h"
 #include "replay/plain_call_torch.h"
+#include "replay/play_deadline.h"
+#include "replay/tape_calls.h"
 #include "replay/tape_elsewhere_torch.h"
 #include "replay/tape_indices_torch.h"
 #include "replay/tape_memory_torch.h"
@@ -107,6 +109,10 @@ class Player {
     std::size_t i = 0;
     try {
       for (; i < tape_.entries.size() && played_.why_not.empty() && !played_.stopped; ++i) {
+        if (PlayDeadline::has_passed()) {
+          played_.why_not = PlayDeadline::kWhy;
+          break;
+        }
         if (std::string reason = entry(i); !reason.empty()) fail(i, reason);
         memory_.after_entry(i);
       }
@@ -161,10 +167,8 @@ class Player {
   void fail(std::size_t index, const std::string& reason) {
     std::string where = "after the last call";
     if (index < tape_.entries.size()) {
-      const Entry& entry = tape_.entries[index];
-      where = "entry " + std::to_string(index) + " of " + std::to_string(tape_.entries.size());
-      if (entry.kind == Entry::kCall && entry.number < tape_.operators.size())
-        where += ", " + full_name(tape_.operators[entry.number]);
+      const std::string place = place_of(tape_, index);
+      where = call_name(tape_, index) + (place.empty() ? "" : " at " + place.substr(2, 200));
     }
     played_.why_not = where + ": " + reason.substr(0, 400);
     played_.outcomes.clear();

@@ -137,6 +137,12 @@ std::string gradients_section(const Json& alarm) {
   return section("Gradients", out + "</tbody></table></div>" + more(bad.size(), kShownGradients));
 }
 
+std::string patch(const std::string& diff) {
+  std::string out;
+  for (const std::string& line : patch_lines(diff)) out += escape_line(line) + "\n";
+  return out.empty() ? out : "<pre class=\"mono\">" + out + "</pre>";
+}
+
 std::string alarm_article(const Json& report, const Json& alarm, bool titled) {
   std::string out = "<article>\n";
   if (titled) out += element("h2", "", headline(report, alarm));
@@ -151,10 +157,12 @@ std::string alarm_article(const Json& report, const Json& alarm, bool titled) {
   if (const std::string line = fix_sentence(report, fix); !line.empty()) {
     out += section("Fix", "<p>" + escape(line) + " " +
                               element("span", flag(fix, "verified") ? "tag good" : "tag warn", fix_tag(fix)) +
-                              "</p>" + element("pre", "mono", text(fix, "diff")));
+                              "</p>" + patch(text(fix, "diff")));
   }
+  out += section("Repeated", element("p", "", repeats_sentence(report, alarm)));
   out += section("Second run", element("p", "", rerun_sentence(alarm)));
   out += gradients_section(alarm);
+  out += section("Buffers", element("p", "", buffers_sentence(alarm)));
   out += history_chart(at(alarm, "history"));
   if (const std::string capsule = text(alarm, "capsule"); !capsule.empty()) {
     out += section("Capsule",
@@ -236,8 +244,9 @@ std::string html(const Json& report) {
   const char* tone = outcome == "clean" ? "good" : outcome == "alarm" && !harmless ? "bad" : "warn";
   std::string body = std::string("<header class=\"verdict ") + tone + "\">" + element("h1", "", verdict) +
                      run_words(report) + "</header>\n";
-  for (std::size_t i = 0; i < std::min(alarms.size(), kMaxAlarms); ++i)
-    body += alarm_article(report, alarms[i], alarms.size() > 1);
+  for (std::size_t i = 0; i < std::min(alarms.size(), kMaxAlarms); ++i) {
+    if (!is_repeat(report, alarms[i])) body += alarm_article(report, alarms[i], alarms.size() > 1);
+  }
   body +=
       more(alarms.size(), kMaxAlarms) + advisory_section(report) + watched_section(report) + op_table(report);
   return filled(page_report_html, {{"title", "finitude: " + escape(verdict)},

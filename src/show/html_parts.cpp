@@ -58,9 +58,11 @@ std::string tensors_words(const Json& all) {
 
 }  // namespace
 
-std::string escape(std::string_view raw) {
+std::string escape(std::string_view raw) { return escape_line(printable(raw)); }
+
+std::string escape_line(std::string_view printable_text) {
   std::string out;
-  for (const char c : printable(raw)) {
+  for (const char c : printable_text) {
     switch (c) {
       case '&':
         out += "&amp;";

@@ -10,6 +10,7 @@ namespace finitude::show {
 
 // Printable, and with & < > " ' as references: safe as text and in a quoted attribute.
 std::string escape(std::string_view raw);
+std::string escape_line(std::string_view printable_text);  // the same, with every blank of it
 
 // "<tag class="kind">text</tag>", text escaped; empty for empty text. Tag and kind are ours, never the
 // report's.

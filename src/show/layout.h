@@ -27,6 +27,8 @@ class Layout {
   // never fits is wrapped.
   void line(std::string_view label, Tone label_tone, const std::vector<Piece>& pieces, int hang);
   void blank() { out_ += '\n'; }
+  // As it is, from the first column on: `text` is printable.
+  void verbatim(std::string_view text) { (out_ += text) += '\n'; }
   int width() const { return width_; }
   bool unicode() const { return unicode_; }
   std::string take() { return std::move(out_); }

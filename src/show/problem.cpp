@@ -78,6 +78,8 @@ const Shape kSink{{{"kind", kText, true, "loss|gradient|parameter|state|buffer"}
 const Shape kBadGradient{{{"name", kText, true}, {"nan", kCount, true}, {"inf", kCount, true},
     {"numel", kCount, true}}};
 const Shape kGradients{{{"bad", kArray, true, {}, &kBadGradient}, {"clean", kCount, true}}};
+const Shape kBuffer{{{"name", kText, true}, {"nan", kCount, true}, {"inf", kCount, true}, {"numel", kCount, true},
+    {"put_back", kBool, true}}};
 const Shape kHistory{{{"loss", kArray, false, {}, nullptr, kReal}, {"grad_absmax", kArray, false,
     {}, nullptr, kReal}}};
 const Shape kAlarm{{{"step", kCount, true}, {"micro_batch", kCountOrNull}, {"rank", kCount},
@@ -89,13 +91,14 @@ const Shape kAlarm{{{"step", kCount, true}, {"micro_batch", kCountOrNull}, {"ran
     {"rerun_by", kText, true, "closure|rewind|jump|restart|tape|trace|none"}, {"rerun_verified", kBool},
     {"rerun_text", kTextOrNull}, {"history", kObject | kNull, false, {}, &kHistory}, {"births", kArray, true,
     {}, &kBirth, 0, 10'000}, {"path", kArray, false, {}, &kPlace}, {"cause", kObject | kNull, true,
-    {}, &kCause}, {"fix", kObject | kNull, true, {}, &kFix}, {"capsule", kTextOrNull, true}, {"capsule_redacted", kBool}}};
+    {}, &kCause}, {"fix", kObject | kNull, true, {}, &kFix}, {"capsule", kTextOrNull, true}, {"capsule_redacted", kBool}, {"repeat_of", kCount},
+    {"buffers", kArray, false, {}, &kBuffer}}};
 const Shape kAdvisory{{{"kind", kText, true}, {"step", kCountOrNull}, {"rank", kCount},
     {"text", kText, true}, {"births", kArray, false, {}, &kBirth, 0, 10'000},
     {"cause", kObject | kNull, false, {}, &kCause}, {"capsule", kTextOrNull}}};
 const Shape kWatched{{{"optimizers", kCount, true}, {"steps", kCount, true},
     {"backward_calls", kCount, true}, {"gradients_scanned", kCount, true}, {"scaler_skips", kCount, true},
-    {"handled_by_script", kCount, true}, {"ranks", kCount}, {"not_watched", kArray, false,
+    {"handled_by_script", kCount, true}, {"ranks", kCount}, {"unapplied", kCount}, {"not_watched", kArray, false,
     {}, nullptr, kText, 10'000}}};
 const Shape kTracedOp{{{"op", kText, true}, {"file", kTextOrNull}, {"line", kCountOrNull},
     {"module", kTextOrNull}, {"phase", kTextOrNull}, {"inputs", kArray, false, {}, &kStatistics},

@@ -1,6 +1,6 @@
 // The report as text: one block per alarm, then advisories, what was watched, and what to do next.
 #include <algorithm>
-#include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "show/layout.h"
@@ -21,11 +21,14 @@ class Terminal {
   std::string take() {
     const Json& alarms = list(report_, "alarms");
     if (alarms.empty()) outcome();
-    for (std::size_t i = 0; i < std::min(alarms.size(), kShownAlarms); ++i) {
-      if (i) page_.blank();
-      alarm(alarms[i]);
+    std::size_t findings = 0;
+    for (const Json& one : alarms) {
+      if (is_repeat(report_, one) || ++findings > kShownAlarms) continue;
+      if (findings > 1) page_.blank();
+      alarm(one);
+      if (const std::string line = repeats_sentence(report_, one); !line.empty()) labelled("repeated", Tone::kStrong, {{line}});
     }
-    if (alarms.size() > kShownAlarms) more(alarms.size() - kShownAlarms, "alarm");
+    if (findings > kShownAlarms) more(findings - kShownAlarms, "alarm");
     advisories();
     if (const std::string end = end_sentence(report_); !end.empty()) labelled("run", Tone::kWarn, {{end}});
     if (!alarms.empty() && knows_what_was_watched()) labelled("watched", Tone::kDim, {{watched_sentence(report_)}});
@@ -87,6 +90,7 @@ class Terminal {
     if (births.size() > kShownBirths) more(births.size() - kShownBirths, "birth");
     if (const std::string line = gradients_sentence(alarm); !line.empty())
       labelled("gradients", Tone::kStrong, {{line}});
+    if (const std::string line = buffers_sentence(alarm); !line.empty()) labelled("buffers", Tone::kStrong, {{line}});
     const std::string loss = drift(at(alarm, "history"), "loss"),
                       grad = drift(at(alarm, "history"), "grad_absmax");
     if (!loss.empty()) labelled("before", Tone::kStrong, {{"loss " + loss}});
@@ -195,15 +199,25 @@ class Terminal {
     const auto flush = [&] {
       if (!together.empty()) labelled("", Tone::kPlain, std::exchange(together, {}));
     };
-    for (std::size_t i = 0; i < std::min(experiments.size(), kShownExperiments); ++i) {
+    std::size_t shown = 0, alike = 0;
+    for (std::size_t i = 0; i < experiments.size() && shown < kShownExperiments; ++i, ++shown) {
       constexpr std::size_t kShort = 40;
-      const Piece told{experiment_words(experiments[i]) + ": " + text(experiments[i], "outcome"), Tone::kPlain, 4};
+      const std::string outcome = text(experiments[i], "outcome");
+      std::string names = experiment_words(experiments[i]);
+      // What comes out alike is said once.
+      for (; outcome.size() > kShort && i + 1 < experiments.size() && text(experiments[i + 1], "outcome") == outcome; ++i) {
+        constexpr std::string_view kWhole = "whole step, ";
+        const std::string next = experiment_words(experiments[i + 1]);
+        names += "; " + (names.starts_with(kWhole) && next.starts_with(kWhole) ? next.substr(kWhole.size()) : next);
+        ++alike;
+      }
+      const Piece told{names + ": " + outcome, Tone::kPlain, 4};
       if (told.text.size() > kShort) flush();
       together.push_back(told);
       if (told.text.size() > kShort) flush();
     }
     flush();
-    if (experiments.size() > kShownExperiments) more(experiments.size() - kShownExperiments, "experiment");
+    if (experiments.size() > shown + alike) more(experiments.size() - shown - alike, "experiment");
     if (const std::string time = time_sentence(cause); !time.empty()) labelled("", Tone::kDim, {{time}});
   }
 
@@ -213,15 +227,7 @@ class Terminal {
     labelled(
         "fix", Tone::kStrong,
         {{line}, {"[" + fix_tag(fix) + "]", flag(fix, "verified") ? Tone::kGood : Tone::kWarn, 3, true}});
-    constexpr std::size_t kShownLines = 8;
-    std::size_t shown = 0;
-    std::istringstream diff(text(fix, "diff"));
-    for (std::string changed; shown < kShownLines && std::getline(diff, changed);) {
-      const bool head = changed.starts_with("--- ") || changed.starts_with("+++ ");
-      if (head || (!changed.starts_with('-') && !changed.starts_with('+'))) continue;
-      labelled("", Tone::kPlain, {{changed}});
-      ++shown;
-    }
+    for (const std::string& line : patch_lines(text(fix, "diff"))) page_.verbatim(line);
   }
 
   void advisories() {

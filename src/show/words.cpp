@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "show/printable.h"
+
 namespace finitude::show {
 namespace {
 
@@ -169,6 +171,86 @@ std::string gradients_sentence(const Json& alarm) {
   }
   if (bad.size() > kShown) line += ", and " + grouped(bad.size() - kShown) + " more";
   return line;
+}
+
+std::string buffers_sentence(const Json& alarm) {
+  constexpr std::size_t kShown = 6;
+  const Json& buffers = list(alarm, "buffers");
+  std::string line;
+  bool all_back = true;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    all_back = all_back && flag(buffers[i], "put_back");
+    if (i >= kShown) continue;
+    const std::uint64_t nan = count(buffers[i], "nan"), inf = count(buffers[i], "inf");
+    line += (i ? ", " : "") + text(buffers[i], "name") + " (" + (nan ? grouped(nan) + " NaN" : "") + (nan && inf ? ", " : "") +
+            (inf ? grouped(inf) + " Inf" : "") + " of " + grouped(count(buffers[i], "numel")) + ")";
+  }
+  if (line.empty()) return line;
+  if (buffers.size() > kShown) line += " and " + grouped(buffers.size() - kShown) + " more";
+  return line + (all_back ? ": put back to what they held before the step" : ": not put back, they stay so");
+}
+
+namespace {
+
+bool is_same_place(const Json& a, const Json& b) {
+  return text(a, "optimizer") == text(b, "optimizer") && count(a, "rank") == count(b, "rank");
+}
+
+}  // namespace
+
+bool is_repeat(const Json& report, const Json& alarm) {
+  if (!has_count(alarm, "repeat_of")) return false;
+  const Json& all = list(report, "alarms");
+  return std::any_of(all.begin(), all.end(), [&](const Json& other) {
+    return !has_count(other, "repeat_of") && count(other, "step") == count(alarm, "repeat_of") && is_same_place(other, alarm);
+  });
+}
+
+std::string repeats_sentence(const Json& report, const Json& alarm) {
+  if (has_count(alarm, "repeat_of")) return {};
+  std::string steps, last_action;
+  std::uint64_t n = 0, first = 0, last = 0;
+  const auto end_range = [&] {
+    if (n == 0) return;
+    steps += (steps.empty() ? "" : ", ") + std::to_string(first) + (last > first ? (last > first + 1 ? " to " : ", ") + std::to_string(last) : "");
+  };
+  for (const Json& other : list(report, "alarms")) {
+    if (!has_count(other, "repeat_of") || count(other, "repeat_of") != count(alarm, "step") || !is_same_place(other, alarm)) continue;
+    const std::uint64_t step = count(other, "step");
+    if (n != 0 && step != last + 1) end_range();
+    if (n == 0 || step != last + 1) first = step;
+    last = step;
+    last_action = lower(text(other, "action"));
+    ++n;
+  }
+  if (n == 0) return {};
+  end_range();
+  std::string line = (n == 1 ? "step " : "steps ") + steps + (n == 1 ? ": the same finding" : ": the same finding, " + grouped(n) + " times") +
+                     ", not run again";
+  if (last_action.find("stop") != std::string::npos) line += "; step " + std::to_string(last) + " stopped training";
+  return line;
+}
+
+std::vector<std::string> patch_lines(const std::string& diff) {
+  std::vector<std::string> lines;
+  std::string word;
+  const auto end_word = [&] {
+    if (!word.empty()) lines.back() += printable(word);
+    word.clear();
+  };
+  constexpr std::size_t kMost = 400;
+  for (std::size_t at = 0; at < diff.size() && lines.size() <= kMost; ++at) {
+    if (at == 0 || diff[at - 1] == '\n') lines.emplace_back();
+    const bool is_end_of_line = diff[at] == '\r' && at + 1 < diff.size() && diff[at + 1] == '\n';
+    if (diff[at] == '\n' || diff[at] == ' ' || diff[at] == '\t' || is_end_of_line) {
+      end_word();
+      if (diff[at] != '\n') lines.back() += diff[at];
+    } else {
+      word += diff[at];
+    }
+  }
+  end_word();
+  return lines;
 }
 
 std::string time_sentence(const Json& cause) {

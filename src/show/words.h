@@ -46,6 +46,12 @@ std::string experiment_words(const Json& experiment);
 std::vector<std::string> scalars_words(const Json& birth);
 
 std::string gradients_sentence(const Json& alarm);  // empty where nothing is known
+std::string buffers_sentence(const Json& alarm);    // buffers that the step left NaN, and whether they are as before it; may be empty
+// A later alarm that is the same finding as another one of the report: it is listed with that one.
+bool is_repeat(const Json& report, const Json& alarm);
+std::string repeats_sentence(const Json& report, const Json& alarm);  // "steps 7 to 16: ..."; empty where there are none
+// The lines of a diff, as a program that applies them has to get them.
+std::vector<std::string> patch_lines(const std::string& diff);
 // What the experiments with the whole step took, and what they might have taken; empty: none was made.
 std::string time_sentence(const Json& cause);
 std::string rerun_sentence(

@@ -23,10 +23,31 @@ def add_diff(found):
         # What is changed is the forward op, wherever the backward that needs it was called from.
         fix["file"], fix["line"] = edit["file"], edit["line"]
     if edit and fix.get("verified") and not edit["is_number"]:
-        lines = sources.lines(edit["file"])
-        if diff := diff_of(lines, edit, os.path.basename(edit["file"])):
+        if diff := diff_of(_lines(edit["file"]), edit, _name(edit["file"])):
             fix["diff"] = diff
             fix["file"], fix["line"] = edit["file"], edit["line"]
+
+
+def _lines(path):
+    """With the ends that they have in the file, so that the diff is a patch that applies."""
+    try:
+        with open(path, encoding="utf-8", newline="") as f:
+            return list(f)
+    except (OSError, ValueError):
+        return sources.lines(path)
+
+
+def _name(path):
+    """As `patch -p0`, `patch -p1` and `git apply` find the file from where the program was started."""
+    try:
+        relative = os.path.relpath(path)
+    except (OSError, ValueError):
+        relative = os.pardir
+    return "./" + (os.path.basename(path) if relative.startswith(os.pardir) else relative)
+
+
+def _ended(line):
+    return line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
 
 
 def diff_of(lines, edit, name):
@@ -61,8 +82,7 @@ def diff_of(lines, edit, name):
         ast.parse("".join(after))
     except SyntaxError:
         return None
-    diff = "".join(difflib.unified_diff(lines, after, f"a/{name}", f"b/{name}", n=1))
-    return diff if diff.endswith("\n") else diff + "\n"
+    return "".join(map(_ended, difflib.unified_diff(lines, after, name, name)))
 
 
 def _statement(tree, line):

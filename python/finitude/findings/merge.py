@@ -13,6 +13,7 @@ MAX_ADVISORIES = 10_000
 SEEN = "not-finite-at-the-end"   # an advisory: what lay around as an exception ended the program, of which no cause is known
 MAX_BYTES = 1 << 30
 _NUMBER = re.compile(r"[0-9]{1,9}(-|$)")  # of a rank or process, and what tells two of them apart
+NOT_FINITE = ("handled-by-script", "killed", "clipping", "swallowed-overflow", "optimizer-state-overflow", "allowed")  # kinds of advisories
 COUNTS = ("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script")
 
 
@@ -120,7 +121,8 @@ def _is_shallow(value, left=32):  # as src/show/json_file.cpp has it
 def _is_report(document):
     """What merging relies on: a report may have been left by anything."""
     return _is_shallow(document) and _has(document, watched=dict, outcome=str, reason=str, alarms=list, advisories=list) and \
-        all(_is_count(document["watched"].get(key)) for key in COUNTS) and _is_count(document["watched"].get("ranks", 1)) and \
+        all(_is_count(document["watched"].get(key)) for key in COUNTS) and \
+        all(_is_count(document["watched"].get(key, 1)) for key in ("ranks", "unapplied")) and \
         all(isinstance(text, str) for text in _listed(document["watched"].get("not_watched", []))) and \
         all(map(is_alarm, document["alarms"])) and all(_has(advisory, kind=str) for advisory in document["advisories"])
 
@@ -190,6 +192,8 @@ def _watched(own, found):
         [own["watched"].get("ranks", 1), len(by_rank)]
     if max(sizes) > 1:
         total["ranks"] = max(sizes)
+    if unapplied := max(d["watched"].get("unapplied", 0) for d in [own] + [m.document for m in found if m.document]):
+        total["unapplied"] = unapplied
     return {**total, "not_watched": _not_watched(own, found)}
 
 
@@ -277,12 +281,16 @@ def closing_line(document, left_out=0, place=""):
         parts = [f"not watched: {document['reason']}"]
     elif document["alarms"]:
         parts.append(counted(len(document["alarms"]) + left_out, "alarm"))
-    else:
-        others = [a["kind"] for a in document["advisories"] if a["kind"] != "handled-by-script" or not watched["handled_by_script"]]
-        at_the_end = [a["text"] for a in document["advisories"] if a["kind"] == SEEN]
+    others = [a for a in document["advisories"] if a["kind"] != "handled-by-script" or not watched["handled_by_script"]]
+    at_the_end = [a["text"] for a in others if a["kind"] == SEEN]
+    if document["outcome"] == "clean":
         parts += at_the_end[:1]
-        if not at_the_end and not {"handled-by-script", "killed"}.intersection(others):   # of a bad value that no count tells
+        bad_seen = at_the_end or watched.get("unapplied") or watched["handled_by_script"]
+        if not bad_seen and not any(a["kind"] in NOT_FINITE for a in others):
             parts.append("all finite")
+    if document["outcome"] != "unwatched":
+        if watched.get("unapplied"):
+            parts.append(f"the last {watched['unapplied']} applied by no step")
         if others:
             parts.append(counted(len(others), "advisory", "advisories"))
     if document.get("unwatched_from") is not None and document["outcome"] != "unwatched":

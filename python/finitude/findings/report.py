@@ -32,6 +32,7 @@ class Report:
         self.complained = set()       # what was said once
         self.saved_at, self.save_took = 0.0, 0.0
         self.steps_by_hand = 0        # of a program without an optimizer
+        self.unapplied = 0            # windows at the end, in a row, that no step applied
         self.trace_ops = None
         self.directory = None
         self.place = None             # makes the directory, where this process is one of several of a run
@@ -95,6 +96,8 @@ class Report:
             },
             "alarms": alarms, "advisories": self.advisories, "failures": self.failures, "unwatched_from": off and off[1],
         }
+        if self.unapplied >= max(1, self.config.max_skips):
+            document["watched"]["unapplied"] = self.unapplied
         if ranks.several():
             document["watched"]["ranks"] = ranks.world()[1]
         if self.alarms_left_out:
@@ -145,6 +148,11 @@ class Report:
         if self.config.redact:
             started.update(command=[], script="")
         self._put_at(os.path.join(path, "run.json"), pages.as_json(safe(started)).encode())
+    def path(self):
+        """Of the JSON report, as it is going to be; "": whoever merges the processes of the run writes it."""
+        if self.config.report:
+            return _short(self.config.report)
+        return "" if self.place or self.directory == "" else _short(os.path.join(self.planned_directory(), "report.json"))
 
     def ring_in(self, directory):
         """The path of the ring of steps; "": there is none."""

@@ -136,6 +136,8 @@ on_late = _guard("on_late")
 on_hand_begin = _guard("on_hand_begin")
 on_hand_end = _guard("on_hand_end")
 on_left_bad = _guard("on_left_bad")
+on_bad_backward = _guard("on_bad_backward")
+on_dropped = _guard("on_dropped")
 
 
 def on_closure(optimizer, args, kwargs):

@@ -9,7 +9,7 @@ from .. import _native
 from ..base.plain_json import number
 from ..capsules import capsule
 from ..errors import NonFiniteError
-from ..findings import findings
+from ..findings import findings, story
 from ..program import discover, signals
 from ..program.files import HeldFiles, written_twice
 from ..program.heap import Ledger
@@ -248,7 +248,7 @@ class ByHand:
         session.report.add_alarm(alarm)
         session.part(session.teller.tell, alarm)
         if action in ("stop", "raise"):
-            raise NonFiniteError(f"step {bad.step}: {alarm['text']}", report=alarm)
+            raise NonFiniteError(story.message(self.session.report, alarm), report=alarm)
 
     def at_end(self):
         """A program without an optimizer ends by itself. May raise NonFiniteError, for what its last step did."""

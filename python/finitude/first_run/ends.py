@@ -4,7 +4,7 @@ still being explained."""
 from .. import _native
 from ..capsules import capsule
 from ..errors import NonFiniteError
-from ..findings import findings
+from ..findings import findings, story
 from ..findings.report import INNER
 from ..program import ranks, sinks as sinks_of
 from ..second_run import damage, dropped, late, recall, restart, rewind, tape, together
@@ -63,7 +63,7 @@ def second_run_lost(session):
     alarm["action"] = "stopped"
     _tell(session, alarm)
     together.has_told(session, pending["vote"])
-    return NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
+    return NonFiniteError(story.message(session.report, alarm), report=alarm)
 
 
 def begin(session, alarm):

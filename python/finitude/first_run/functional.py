@@ -9,6 +9,7 @@ import torch
 from .. import _native
 from ..base.plain_json import number
 from ..errors import NonFiniteError
+from ..findings import story
 from ..program import discover
 from ..second_run import restart
 
@@ -57,7 +58,7 @@ def tell_applied(session, name, bad, how):
     session.report.add_alarm(alarm)
     session.teller.tell(alarm)
     if action in ("stop", "raise"):
-        raise NonFiniteError(f"step {bad.step}: {alarm['text']}", report=alarm)
+        raise NonFiniteError(story.message(session.report, alarm), report=alarm)
 
 
 class Functional:

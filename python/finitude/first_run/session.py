@@ -9,13 +9,13 @@ from ..base.plain_json import number
 from ..base.say import say
 from ..capsules import capsule
 from ..errors import NonFiniteError
-from ..findings import clipped_away, findings, growth, kept_step, unwatched
+from ..findings import clipped_away, findings, growth, kept_step, story, unwatched
 from ..findings.report import Report
 from ..program import discover, guard, intake, makers, ranks, rehearsal, ruined, scaling, sinks as sinks_of, streams
 from ..program.counts import count_text
 from ..second_run import damage, dropped, first_step, late, recall, restart, rewind, shared, tape, together, traced as by_trace
 from ..second_run.shared import NOT_RUN, Told
-from . import allowed, at_start, byhand, ends, failures, minimal
+from . import allowed, at_start, byhand, drops, ends, failures, minimal, settled
 from .hold import Holds
 from .teller import Teller
 from .units import Units
@@ -49,7 +49,7 @@ class Session:
         self.vote = None              # of the ranks that have just run a step again together
         self.allowed, self.saved = [], {}
         self.generators = []          # the program's own, part of every snapshot
-        self.draws, self.first_step = intake.Draws(), first_step.FirstStep(self)
+        self.draws, self.first_step, self.drops = intake.Draws(), first_step.FirstStep(self), drops.Drops(self)
         self.explained_drop, self.looked_at = False, 0  # one step that the script dropped is explained; its bad losses on the tape in hand
         self.has_time = False         # the program came to its end by itself: nobody waits for the process to be gone
         self.vanished = set()         # ordinals of optimizers whose gradients became zero
@@ -57,7 +57,7 @@ class Session:
         self.damaged = set()          # ordinals of optimizers whose parameters or state are known to be bad
         self.applied_in = 0           # the backward inside which a bad step was reported and applied
         self.left_out = set()         # serials of the bad losses for which a scaler's step was left out
-        self.scaler = None
+        self.scaler, self.scaler_decides = None, False   # decides: it is going to skip the step that is being judged
         self.started_with = {}        # id(optimizer) -> magnitudes of its parameters before its first step
         self.allowed_tensors = []
         self.ring_open = False
@@ -74,6 +74,7 @@ class Session:
         self.ending = self.done = self.written = self.refused = False
 
     on_stream_met, on_kept, on_left_bad = streams.met, kept_step.name, dropped.backward_ended
+    on_bad_backward, on_dropped = drops.begins, drops.grown
 
     # -- what the engine tells ------------------------------------------------------------------
 
@@ -163,6 +164,7 @@ class Session:
             return told[0]
         verdict = _native.window_verdict(optimizer, False)
         self.part(dropped.tell_checked, self, checked)
+        self.part(dropped.tell_norms, self, optimizer, window["step"])
         if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in self.damaged:
             if found := ruined.sinks(self, optimizer):
                 return damage.found_late(self, optimizer, window, found)
@@ -213,15 +215,11 @@ class Session:
             return self._conclude(optimizer, alarm)
         return self.act(optimizer, alarm, sinks)
 
-    def on_late(self, optimizer, step):
-        """What became known of an earlier step, that nobody waited for."""
-        return late.told(self, optimizer, step)
-
     def on_written(self, optimizer):
         """The optimizer's own arithmetic wrote a non-finite parameter or state."""
         return damage.just_written(self, optimizer)
 
-    leave_out = staticmethod(guard.leave_out)
+    leave_out, on_late = staticmethod(guard.leave_out), late.told   # late: of an earlier step, that nobody waited for
 
     def on_armed(self, optimizer):
         self.target.on_armed(optimizer)
@@ -353,10 +351,8 @@ class Session:
         skipped = "the step was undone" if undone else "reported, the step is applied" if written else "the step was left out"
         stopped = "the step was undone, stopped" if undone else alarm.get("action", "stopped")
         alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
-        if action == "warn" and not alarm["harmless"]:
-            alarm["weights"] = "damaged"
-            self.damaged.add(ordinal)
-            self.applied_in = _native.backward_under_way()
+        self.part(settled.tell, self, optimizer, alarm, ordinal, action, action != "warn" and (undone or not written),
+                  self.told.repeats.row(ordinal))
         self.part(self.teller.tell, alarm, brief=alarm is self.told.follower)
         for inner in guard.inside(optimizer) if action != "warn" and not written else ():
             _native.close_window(inner)
@@ -365,10 +361,10 @@ class Session:
             self.part(self.holds.release)
             if undone or not written:
                 self.part(lambda: _native.put_back(intake.iterates_data()))
-            text = alarm["text"] + "; the step was undone" * undone
+            text = story.message(self.report, alarm, "; the step was undone" * undone)
             if not written:
-                self.decided.append([ordinal, alarm["step"], f"step {alarm['step']}: {text}"])
-            raise NonFiniteError(f"step {alarm['step']}: {text}", report=alarm)
+                self.decided.append([ordinal, alarm["step"], text])
+            raise NonFiniteError(text, report=alarm)
         if written and not undone:
             return None
         if action == "skip":
@@ -425,7 +421,7 @@ class Session:
             return
         self.part(ends.finish, self)
         self.part(tape.end, self)
-        self.part(lambda: dropped.at_end(self, self.hand.finish()))
+        self.part(lambda: drops.at_end(self, self.hand.finish()))
         self.part(unwatched.at_end, self)
         if self.config.level == "trace" and self.report.trace_ops is None:
             self.report.trace_ops = self.part(kept_step.ops, self.report)

@@ -1,14 +1,12 @@
 """What a person is told of an alarm while the program runs: the whole report, one line, or nothing."""
 
-import os
-
 from ..base import secrets
 from ..base.plain_json import safe
 from ..base.say import say
+from ..findings import story
 from ..program import ranks
 
 MOST_LINES = 10   # about alarms of one kind
-MOST_LISTED = 4   # rows or samples in one line
 
 
 class Teller:
@@ -31,6 +29,14 @@ class Teller:
         nothing. brief: the alarm before it has said the same."""
         if brief:
             return _line(alarm, f" ({alarm['rerun_text']})"), None
+        if "repeat_of" in alarm and alarm["action"] != "stopped":
+            key = alarm["optimizer"], alarm["repeat_of"]
+            self._told[key] = self._told.get(key, 0) + 1
+            if self._told[key] > MOST_LINES:
+                return "", None
+            return _line(alarm, f"; as step {alarm['repeat_of']}" + "; further ones are only counted" * (self._told[key] == MOST_LINES)), None
+        if "repeat_of" in alarm:
+            return _line(alarm, f"; as step {alarm['repeat_of']}"), None
         what = (alarm["sink"]["kind"], alarm["harmless"], alarm["optimizer"])
         if alarm["rerun_by"] == "none" and what in self._told and alarm["action"] != "stopped":
             self._told[what] += 1
@@ -41,7 +47,7 @@ class Teller:
             birth = alarm["births"][0]
             place = alarm["optimizer"], *(birth[key] for key in ("phase", "op", "file", "line", "module", "node")), alarm["cause"]["class"]
             if (first := self._births.setdefault(place, alarm["step"])) != alarm["step"]:
-                return _line(alarm, f"; born as in step {first}: {_place_in_words(birth)}"), None
+                return _line(alarm, f"; born as in step {first}: {story.born(birth)}"), None
         if ranks.several() and alarm["sink"]["kind"] != "loss" and all(b["phase"] == "communication" for b in alarm["births"]):
             return _line(alarm), None  # averaged gradients are bad everywhere; the rank whose own loss is bad tells more
         document = self.report.document()
@@ -53,17 +59,6 @@ class Teller:
 
 def _line(alarm, more=""):
     return f"finitude: step {alarm['step']}: {alarm['text']}, {alarm['action']}{more}\n"
-
-
-def _place_in_words(birth):
-    words = birth["op"] or birth["phase"]
-    if birth["file"]:
-        words += f" at {os.path.basename(birth['file'])}:{birth['line']}"
-    for what, many in (("row", birth.get("rows")), ("sample", birth.get("samples"))):
-        if many:
-            listed = ", ".join(map(str, many[:MOST_LISTED])) + (f" and {len(many) - MOST_LISTED} more" if len(many) > MOST_LISTED else "")
-            words += f", {what}{'s' if len(many) > 1 else ''} {listed}"
-    return words
 
 
 def _to_come(alarm):

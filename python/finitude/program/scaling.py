@@ -16,10 +16,13 @@ def on_step(session, optimizer, skipped):
     if not bad and not any(l["answered"] and l["serial"] in session.left_out for l in losses):
         return None
     verdict = True
+    # A gradient that is not finite makes it skip the step, whoever lets the call through.
+    session.scaler_decides = any(m >= BAD for m in _native.window(optimizer)["marks"])
     try:
         if bad:
             verdict = session.on_window(optimizer)
     finally:  # an error out of it ends the step too
+        session.scaler_decides = False
         if verdict is True:
             session.left_out |= bad
             _native.count_step(optimizer)

@@ -11,6 +11,7 @@ from . import recall, restart, rewind, tape
 
 BAD = 2    # GradMark::State: at least infinite
 GRADIENTS = "gradients that were not finite after backward were zeroed, replaced or dropped by the script"
+NORM = "the norm of finite gradients overflowed for clipping, and the script dropped the step"
 CHECKED = "a loss that was not finite was looked at by the script and never given to backward"
 _caught = weakref.WeakKeyDictionary()   # session -> step and text of the last backward pass that anomaly mode ended
 HOW = "; run it with --level trace to see where it was born"
@@ -99,10 +100,18 @@ def _keep(session, alarm, optimizer, recorded):
         capsule_alarm.complete({**told, "capsule": alarm["capsule"]}, session.config.redact)
 
 
+def tell_norms(session, optimizer, step):
+    """Windows before the one that is open, whose norm overflowed."""
+    tell(session, step, NORM, _native.take_norm_drops(optimizer))
+
+
 def tell_checked(session, losses):
-    """Losses that the script looked at before backward, and dropped."""
+    """Losses that the script looked at before backward, and dropped. How many."""
+    more = _native.more_checks() if losses else 0
     for loss in losses:
         tell(session, loss["step"], CHECKED)
+    _native.add_handled(more)
+    return len(losses) + more
 
 
 def at_end(session, told):
@@ -112,18 +121,36 @@ def at_end(session, told):
     """
     if not session.report.alarms:   # else it is what ended the program
         _tell_caught(session)
-    for optimizer in sinks_of.watched_optimizers() if not session.report.alarms else ():
-        if any(m >= BAD for m in _native.window(optimizer)["marks"]):
-            tell(session, _native.window(optimizer)["step"], "gradients that were not finite after backward were never applied")
-            told = True
-            break
+    goes_on = session.config.on_alarm == "warn"
+    left = next((d for d in _native.open_drops() if d[6]), None) if goes_on or not session.report.alarms else None
+    if left is not None:
+        tell(session, left[2], "gradients that were not finite after backward were never applied")
+        told = True
     watched = _native.counters()["optimizers"]
     for _ in _native.pending_bad_losses() if not told else ():
         tell(session, _native.counters()["steps"], "a loss that was not finite was " + ("never applied" if watched else "not seen to be applied"))
         told = True
     if not told and not session.report.alarms:
-        tell_checked(session, _native.dropped_checks() or _native.waiting_checks())
+        waiting = _native.waiting_checks()
+        count = tell_checked(session, _native.dropped_checks() or waiting)
+        if waiting and count >= max(1, session.config.max_skips) and (alarm := _last_alarm(session, count)) is not None:
+            return alarm
     _explain(session)
+    return None
+
+
+def _last_alarm(session, count):
+    """The alarm of a program that has looked at so many bad losses as it ended, and has given none of them to backward."""
+    optimizer, alarm, sinks = sinks_of.checked_window(session)
+    alarm["text"] = f"the script dropped {count} steps in a row by itself: the loss was not finite; nothing has been learned since step {alarm['step']}"
+    alarm["action"] = "the program went on to its end"
+    if session.config.on_alarm == "raise" or ranks.several() or not session.has_time:
+        findings.passed_over(alarm, "it was not run again")
+    elif not rewind.try_trace(session, optimizer, alarm, sinks) and not tape.explain(session, optimizer, alarm, sinks, lost=True):
+        restart.run(session, alarm, findings.fingerprint(optimizer))
+    for inner in INNER:
+        alarm.pop(inner, None)
+    return alarm
 
 
 def tell(session, step, text, times=1):

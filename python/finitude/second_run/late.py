@@ -5,7 +5,7 @@ import torch
 from .. import _native
 from ..base.plain_json import number
 from ..errors import NonFiniteError
-from ..findings import clipped_away, findings, growth
+from ..findings import clipped_away, findings, growth, story
 from ..program import discover, ranks, sinks as sinks_of
 from . import restart
 
@@ -76,7 +76,7 @@ def told(session, optimizer, late):
     session.teller.tell(alarm)
     if ends and not session.ending:
         session.holds.release()
-        raise NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
+        raise NonFiniteError(story.message(session.report, alarm), report=alarm)
     return None
 
 

@@ -145,7 +145,7 @@ def _order(start, alarm, expected, where, hand, makers):
     expected = dict(expected)
     return {
         "start": expected.pop("start", None), "ordinal": alarm["optimizer_ordinal"], "step": alarm["step"], "hand": hand, "written": where == "written",
-        "swallowed": where == "swallowed", "overflowed": where == "overflowed",
+        "swallowed": where == "swallowed", "overflowed": where == "overflowed", "dropped": where == "dropped",
         "first": max(0, alarm["step"] - _native.ROTATION - 1) if where in ("earlier", "overflowed") else alarm["step"],
         "expected": expected, "named": findings.in_names() if where == "window" else [], "seeds": start.seeds, "threads": torch.get_num_threads(),
         "compiled": compat.compiled_code_ran(), "made": makers.told(alarm["optimizer_ordinal"]),
@@ -320,6 +320,11 @@ class Target:
             return None
         earlier = ruined.sinks(session, optimizer) if self.order["first"] < self.order["step"] or self.order.get("damaged") else []
         self.finish(session, optimizer, earlier or sinks_of.of_optimizer(optimizer))
+
+    def on_left_bad(self, session, optimizer):
+        """A backward has left gradients that are not finite, which the script is going to drop."""
+        if self.order.get("dropped") and self._is_mine(optimizer):
+            self.finish(session, optimizer, sinks_of.of_optimizer(optimizer))
 
     def on_searched(self, session, optimizer, sinks, before):
         if self._is_mine(optimizer):

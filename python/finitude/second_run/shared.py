@@ -7,6 +7,7 @@ import torch
 from .. import _native
 from ..findings import by_chance, findings
 from ..program import discover, known, ranks, sinks as sinks_of
+from .repeats import Repeats
 from .rest import Rest
 
 NOT_RUN = "the step was not run again"   # the cause of an alarm of which nothing more is known
@@ -17,7 +18,10 @@ KEPT = 16      # alarms that a later one may be part of
 
 def runs_again(session, alarm, kind, where, traced, vote):
     """Is the step of this alarm run again, in any way, or where one like it is explained, in place? vote: of several ranks on that."""
-    if session.second_runs.take(kind, alarm["harmless"], bool(session.allowed or session.allowed_tensors), traced):
+    may_be_allowed = bool(session.allowed or session.allowed_tensors)
+    if where in ("window", "skipped") and not may_be_allowed and session.told.is_repeat(alarm):
+        return False
+    if session.second_runs.take(kind, alarm["harmless"], may_be_allowed, traced):
         return True
     # Where bad steps are applied the next ones are bad for that, and where all is NaN no bit tells one step from another.
     in_place = where == "window" and session.config.on_alarm != "warn" and not session.damaged and (vote or not ranks.several())
@@ -45,6 +49,11 @@ class Told:
         self._bad = []         # what was bad when the last alarm came up
         self._explained = {}   # (optimizer, sink) -> the last step that failed there and has a birth
         self._alike = {}       # kind of sink -> the last alarm at one that has a birth, of whichever optimizer
+        self.repeats = Repeats()
+
+    def is_repeat(self, alarm):
+        """Then it says so."""
+        return self.repeats.take(alarm)
 
     def note_bad(self, sinks):
         """Before anything is run again, which may bind other tensors to the same names."""
@@ -62,6 +71,11 @@ class Told:
         self.known.note_frames()
 
     def point_back(self, ordinal, alarm):
+        self.repeats.note(ordinal, alarm)
+        if "repeat_of" not in alarm:
+            self._point_back(ordinal, alarm)
+
+    def _point_back(self, ordinal, alarm):
         """An alarm that nothing explained names the step before it that failed at the same place and is explained. Whether
         their reason is the same is not known."""
         sink = alarm["sink"]

@@ -1,0 +1,120 @@
+"""Steps that the script drops itself, one after another: the run has stopped learning, and the script says nothing."""
+
+import torch
+
+from .. import _native
+from ..base.plain_json import number
+from ..errors import NonFiniteError
+from ..findings import findings, story
+from ..program import discover, ranks, sinks as sinks_of
+from ..second_run import dropped, restart, rewind, tape
+from . import allowed, ends
+
+SCALER_ROW = 20   # steps that a search for a loss scale may take: src/decide/scaler.h
+NO_LONGER = "the script went on before the step could be run again"
+
+
+class Drops:
+    def __init__(self, session):
+        self.session = session
+        self.begun = {}   # number of an optimizer -> step and fingerprint of the first bad window of the row
+        _native.watch_drops(max(1, session.config.max_skips))
+
+    def begins(self, optimizer):
+        """A backward has left gradients that are not finite, and the one before did not."""
+        session = self.session
+        if session.pending is not None:
+            return
+        if session.target is not None:
+            session.target.on_left_bad(session, optimizer)
+            return
+        window = _native.window(optimizer)
+        self.begun[window["ordinal"]] = window["step"], findings.fingerprint(optimizer)
+
+    def grown(self, optimizer):
+        """A row is as long as --max-skips, and another backward has come. True: it has been reported. May raise NonFiniteError."""
+        session, window = self.session, _native.window(optimizer)
+        if session.target is not None or session.pending is not None:
+            return None
+        row, is_norm = next((r[3], r[5]) for r in _native.open_drops() if r[0] == window["ordinal"])
+        sinks = [] if is_norm else sinks_of.of_optimizer(optimizer)
+        if not is_norm and not sinks or row < SCALER_ROW and _is_search(window):
+            return None
+        step, expected = self.begun.pop(window["ordinal"], (window["step"], None))
+        alarm = self._alarm(optimizer, window, step, row, is_norm, sinks)
+        if session.config.on_alarm == "raise":
+            findings.passed_over(alarm, "--on-alarm raise runs no step again")
+        elif not is_norm:
+            self._explain(optimizer, alarm, sinks, expected)
+        return self._decide(optimizer, alarm)
+
+    def _alarm(self, optimizer, window, step, row, is_norm, sinks):
+        session = self.session
+        losses = [loss for loss in window["losses"] if loss["bad"] and loss["owned"]]
+        kind, name = ("loss", "loss") if losses else sinks[0][:2] if sinks else ("gradient", discover.names(optimizer)[0])
+        alarm = session.new_alarm(optimizer, kind, name, step=step)
+        if losses:
+            alarm["loss"] = number(float(losses[0]["value"]))
+        what = "loss was not finite" if losses else "gradient norm overflowed" if is_norm else "gradients were not finite"
+        alarm["text"] = f"the script dropped {row} step{'s' if row > 1 else ''} in a row by itself: the {what}; nothing has been learned " \
+            f"since step {step}"
+        if is_norm:
+            alarm["births"] = [findings.birth("backward", "aten::linalg_vector_norm", *window["norm_place"])]
+            alarm["cause"] = {"class": "clipping", "confidence": "likely", "experiments": [],
+                              "text": "the norm of finite gradients overflowed, and the script drops the step for that"}
+        ends.begin(session, alarm)
+        return alarm
+
+    def _explain(self, optimizer, alarm, sinks, expected):
+        session = self.session
+        if ranks.several():
+            findings.passed_over(alarm, NO_LONGER)
+        elif not session.second_runs.take(alarm["sink"]["kind"], False, bool(session.allowed or session.allowed_tensors),
+                                          session.config.level == "trace"):
+            findings.passed_over(alarm, "no second run was tried any more")
+        elif not rewind.try_trace(session, optimizer, alarm, sinks) and \
+                not tape.explain(session, optimizer, alarm, sinks, lost=True):
+            restart.run(session, alarm, expected or findings.fingerprint(optimizer), "dropped")
+
+    def _decide(self, optimizer, alarm):
+        session = self.session
+        session.report.unexplained = None
+        if allowed.covers(session, alarm):
+            session.advise("allowed", alarm["step"], "non-finite values allowed by finitude.allow: " + alarm["text"])
+            return True
+        goes_on = session.config.on_alarm == "warn"
+        alarm["action"] = "reported, the script drops the step" if goes_on else "stopped"
+        alarm.pop("optimizer_ordinal", None)
+        session.report.add_alarm(alarm)
+        session.teller.tell(alarm)
+        if session.member or ranks.several():
+            session.report.write_early()
+        if not goes_on:
+            _native.consume_losses(optimizer)
+            raise NonFiniteError(story.message(session.report, alarm), report=alarm)
+        return True
+
+
+def _is_search(window):
+    """A GradScaler looks for its scale: finite losses, gradients that overflow, a scale that is large enough to come down."""
+    scaler = next((s for s in discover.instances(torch.amp.GradScaler) if s._enabled), None)
+    return scaler is not None and not any(loss["bad"] for loss in window["losses"]) and float(scaler.get_scale()) >= 1
+
+
+def begins(session, optimizer):
+    session.drops.begins(optimizer)
+
+
+def grown(session, optimizer):
+    return session.drops.grown(optimizer)
+
+
+def at_end(session, told):
+    """Counts what is dropped and no step told of; then, as what ended the program, what the last backward has left."""
+    session.report.unapplied = _native.unapplied()
+    for _, _, step, _, untold, is_norm, _ in _native.open_drops():
+        dropped.tell(session, step, dropped.NORM if is_norm else dropped.GRADIENTS, untold)
+        told = told or untold > 0
+    if (alarm := dropped.at_end(session, told)) is not None:
+        session.report.add_alarm(alarm)
+        session.teller.tell(alarm)

@@ -1,0 +1,47 @@
+"""One finding is explained once. An alarm that fails as an explained one did is not run again: it is a repeat, and says of which step."""
+
+BY_CHANCE = 2   # explained steps in a row after which those that follow are repeats, though each has its own bad samples
+
+
+def _sign(ordinal, alarm):
+    """What alarms of one finding have in common before any of them is explained."""
+    sink = alarm["sink"]
+    value = alarm["loss"] if sink["kind"] == "loss" and isinstance(alarm["loss"], str) else None
+    return ordinal, sink["kind"], "" if sink["kind"] == "loss" else sink["name"], alarm["harmless"], value
+
+
+class Repeats:
+    def __init__(self):
+        self._first = {}   # sign -> the alarm that is explained
+        self._row = {}     # number of an optimizer -> its last alarm's step, how many in a row are explained, how many there are
+
+    def take(self, alarm):
+        """Is it one? A step without harm, or one that follows without a good step between. Where only some samples were bad each step may
+        have its own."""
+        ordinal = alarm["optimizer_ordinal"]
+        first = self._first.get(_sign(ordinal, alarm))
+        if first is None or first["step"] == alarm["step"]:
+            return False
+        last, explained, _ = self._row.get(ordinal, (None, 0, 0))
+        in_a_row = last is not None and alarm["step"] == last + 1
+        own_samples = bool(first["births"][0].get("rows")) and explained < BY_CHANCE
+        if not alarm["harmless"] and (not in_a_row or own_samples):
+            return False
+        alarm["repeat_of"] = first["step"]
+        alarm["cause"] = {"class": first["cause"]["class"], "confidence": "possible", "experiments": [],
+                          "text": f"as step {first['step']}, which failed in the same way and is explained; not run again"}
+        return True
+
+    def row(self, ordinal):
+        """How many alarms in a row, one for each step."""
+        return self._row[ordinal][2] if ordinal in self._row else 0
+
+    def note(self, ordinal, alarm):
+        """An alarm that is decided."""
+        last, explained, length = self._row.get(ordinal, (None, 0, 0))
+        if last is None or alarm["step"] not in (last, last + 1):
+            explained = length = 0
+        is_explained = bool(alarm["births"]) and alarm.get("rerun_by", "none") != "none"
+        self._row[ordinal] = alarm["step"], explained + is_explained, length + (length == 0 or alarm["step"] != last)
+        if is_explained and "repeat_of" not in alarm:
+            self._first.setdefault(_sign(ordinal, alarm), alarm)

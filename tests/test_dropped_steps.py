@@ -1,0 +1,206 @@
+"""Steps that the script drops itself: a few are its own business, many in a row are a run that has stopped learning."""
+
+import pytest
+from helpers import training
+
+LOOP = """
+for i in range({steps}):
+    x = batches[i % 6]
+    opt.zero_grad()
+    loss = loss_of(x)
+    if {bad}: loss = loss {fault}
+    loss.backward()
+    {treatment}
+    opt.step()
+print("ended", finite())
+"""
+NAN_LOSS, BAD_GRADIENT, LARGE = "* NAN", "+ 0 * ENDLESS_SLOPE", "+ 1e30 * model(x).sum()"
+NORM = "if not torch.isfinite(nn.utils.clip_grad_norm_(model.parameters(), 1.0)): continue"
+TREATMENTS = {
+    "by the norm": NORM,
+    "by a look at the gradients": "if not torch.isfinite(model.weight.grad).all(): continue",
+    "zeroed and stepped": "[p.grad.nan_to_num_(0, 0, 0) for p in model.parameters()]",
+}
+
+
+def loop(treatment=NORM, fault=NAN_LOSS, bad="i > 2", steps=30):
+    return LOOP.format(treatment=treatment, fault=fault, bad=bad, steps=steps)
+
+
+@pytest.mark.parametrize("fault", [NAN_LOSS, BAD_GRADIENT], ids=["loss", "gradient"])
+@pytest.mark.parametrize("treatment", TREATMENTS.values(), ids=TREATMENTS)
+def test_as_many_in_a_row_as_max_skips_are_an_alarm(tmp_path, treatment, fault):
+    if "nan_to_num" in treatment and fault == BAD_GRADIENT:
+        fault = NAN_LOSS.replace("* NAN", "* INF - INF")
+    got = training(tmp_path, loop(treatment, fault), "--on-alarm", "raise", "--max-skips", "5")
+    alarm = got.the_alarm()
+    assert (got.code, alarm["step"], alarm["weights"], alarm["action"]) == (1, 3, "clean", "stopped"), got.told()
+    assert "dropped 5 steps in a row" in alarm["text"] and "all finite" not in got.err, got.told()
+    assert got.watched["handled_by_script"] == 5, got.told()
+
+
+def test_it_is_explained_and_the_same_bits_come_out(tmp_path):
+    got = training(tmp_path, loop(), "--max-skips", "4")
+    alarm = got.the_alarm()
+    assert alarm["births"][0]["op"] == "aten::mul" and "loss * NAN" in alarm["births"][0]["source"], got.told()
+    assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("persistent", "restart", True), alarm["rerun_text"]
+
+
+def test_under_warn_the_run_goes_on_and_all_are_counted(tmp_path):
+    got = training(tmp_path, loop(), "--on-alarm", "warn", "--max-skips", "4")
+    assert (got.code, got.out) == (0, "ended True\n") and len(got.alarms) == 1, got.told()
+    assert got.watched["handled_by_script"] == 27 and "all finite" not in got.err, got.told()
+
+
+def test_a_norm_that_overflows_drops_steps_of_finite_gradients(tmp_path):
+    got = training(tmp_path, loop(NORM, LARGE, "i > 2"), "--on-alarm", "stop", "--max-skips", "5")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["cause"]["class"]) == (3, "clipping") and "norm overflowed" in alarm["text"], got.told()
+    assert alarm["births"][0]["source"] == NORM and got.watched["handled_by_script"] == 5, got.told()
+
+
+def test_a_few_that_are_dropped_for_their_norm_are_counted(tmp_path):
+    got = training(tmp_path, loop(NORM, LARGE, "i % 5 == 2"), "--on-alarm", "stop")
+    got.assert_no_alarm()
+    assert got.watched["handled_by_script"] == 6 and "all finite" not in got.err, got.told()
+
+
+ACCUMULATED = """
+for i in range(40):
+    opt.zero_grad()
+    for x in batches[:3]:
+        loss = loss_of(x) / 3
+        if i > 2 and x is batches[1]: loss = loss * NAN
+        loss.backward()
+    if {check}: continue
+    opt.step()
+"""
+
+
+def test_a_window_of_several_backwards_counts_once(tmp_path):
+    check = "not all(p.grad.isfinite().all() for p in model.parameters())"
+    got = training(tmp_path, ACCUMULATED.format(check=check), "--on-alarm", "raise", "--max-skips", "5")
+    assert got.the_alarm()["step"] == 3 and "dropped 5 steps in a row" in got.the_alarm()["text"], got.told()
+
+
+SCALED = """
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+for i in range(60):
+    opt.zero_grad()
+    loss = loss_of(batches[i % 6])
+    if {bad}: loss = loss {fault}
+    scaler.scale(loss).backward()
+    scaler.unscale_(opt)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    if not torch.isfinite(norm):
+        scaler.update()
+        continue
+    scaler.step(opt)
+    scaler.update()
+print("ended", finite())
+"""
+
+
+def test_with_a_scaler_that_is_never_asked_to_step(tmp_path):
+    got = training(tmp_path, SCALED.format(bad="i > 2", fault=NAN_LOSS), "--on-alarm", "raise")
+    assert got.the_alarm()["step"] == 3 and "dropped 10 steps" in got.the_alarm()["text"], got.told()
+
+
+def test_a_search_for_a_scale_by_the_script_itself_is_no_alarm(tmp_path):
+    got = training(tmp_path, SCALED.format(bad="3 < i < 17", fault=BAD_GRADIENT), "--on-alarm", "raise")
+    got.assert_no_alarm()
+    assert got.out == "ended True\n" and got.watched["handled_by_script"] == 13, got.told()
+
+
+TWO = """
+other = nn.Linear(3, 3)
+critic = torch.optim.SGD(other.parameters(), lr=0.1)
+for i in range(30):
+    x = batches[i % 6]
+    critic.zero_grad()
+    other(model(x).detach()).pow(2).mean().backward()
+    critic.step()
+    opt.zero_grad()
+    loss = loss_of(x)
+    if {bad}: loss = loss * NAN
+    loss.backward()
+    if not torch.isfinite(model.weight.grad).all(): continue
+    opt.step()
+print("ended", finite())
+"""
+
+
+def test_another_optimizer_that_goes_on_hides_nothing(tmp_path):
+    got = training(tmp_path, TWO.format(bad="i > 4"), "--on-alarm", "raise")
+    assert (got.the_alarm()["step"], got.the_alarm()["sink"]["kind"]) == (5, "loss"), got.told()
+
+
+INNOCENT = {
+    "some dropped": loop(bad="i % 3 == 1", steps=60),
+    "nine in a row": loop(bad="2 < i < 12", steps=30),
+    "accumulation": """
+for i in range(90):
+    loss_of(batches[i % 6]).backward()
+    if i % 15 == 14:
+        opt.step(); opt.zero_grad()
+""",
+    "a penalty by autograd.grad": """
+for i in range(20):
+    x = batches[i % 6].clone().requires_grad_()
+    opt.zero_grad()
+    slope, = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    (loss_of(x) + slope.pow(2).sum()).backward()
+    opt.step()
+""",
+    "backward for evaluation": """
+for i in range(20):
+    opt.zero_grad(); loss_of(batches[i % 6]).backward(); opt.step()
+    for x in batches:
+        x = x.clone().requires_grad_()
+        model(x).sum().backward()
+        opt.zero_grad()
+""",
+    "parameters of an optimizer that is used no more": """
+later = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(90):
+    opt.zero_grad()
+    (loss_of(batches[i % 6]) * (NAN if i % 4 == 2 else 1)).backward()
+    if not torch.isfinite(model.weight.grad).all(): continue
+    (opt if i < 8 else later).step()
+""",
+}
+
+
+@pytest.mark.parametrize("body", INNOCENT.values(), ids=INNOCENT)
+def test_what_still_learns_is_no_alarm(tmp_path, body):
+    got = training(tmp_path, body, "--on-alarm", "stop")
+    got.assert_no_alarm()
+
+
+@pytest.mark.parametrize("steps", [12, 8])
+def test_all_finite_is_not_said_of_a_run_whose_last_steps_were_dropped(tmp_path, steps):
+    got = training(tmp_path, loop(bad="i > 2", steps=steps), "--on-alarm", "raise", "--max-skips", "20")
+    got.assert_no_alarm()
+    assert got.watched["handled_by_script"] == steps - 3, got.told()
+    assert "all finite" not in got.err and f"{steps - 3} bad steps handled by the script" in got.err, got.err
+
+
+def test_nor_of_one_whose_finite_gradients_reach_no_step(tmp_path):
+    got = training(tmp_path, """
+        for i in range(40):
+            opt.zero_grad()
+            loss_of(batches[i % 6]).backward()
+            if i > 5: continue
+            opt.step()
+        """, "--on-alarm", "raise")
+    got.assert_no_alarm()
+    assert "all finite" not in got.err and "applied by no step" in got.err, got.err
+
+
+def test_what_a_function_has_dropped_is_counted_though_its_optimizer_is_gone(tmp_path):
+    body = "def train():\n" + "\n".join("    " + line for line in (
+        "model = nn.Linear(4, 3)\nopt = torch.optim.SGD(model.parameters(), lr=0.1)" + loop(bad="i > 2", steps=9)).splitlines())
+    body = body.replace("loss = loss_of(x)", "loss = (model(x) - 1).pow(2).mean()").replace("finite()", "'well'")
+    got = training(tmp_path, body + "\ntrain()", "--on-alarm", "raise")
+    got.assert_no_alarm()
+    assert got.watched["handled_by_script"] == 6 and "all finite" not in got.err, got.told()

@@ -1,0 +1,188 @@
+"""One finding is explained once, and what ends a program says why: repeats, the last line of a log, patches, names of enumerations."""
+
+import json
+import subprocess
+
+import helpers
+import pytest
+from helpers import training
+
+HARMLESS = """
+net = nn.Linear(4, 5)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x, ignored = torch.randn(8, 4), torch.full((8,), -100)
+for i in range({steps}):
+    y = torch.randint(0, 5, (8,)) if {good} else ignored
+    loss = nn.functional.cross_entropy(net(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+
+
+@pytest.mark.parametrize("good", ["False", "i % 2"], ids=["each step", "every other step"])
+def test_a_harmless_finding_is_explained_once(tmp_path, good):
+    got = training(tmp_path, HARMLESS.format(steps=12, good=good), "--on-alarm", "stop")
+    first, *others = got.alarms
+    assert first["births"] and first["harmless"] and first["rerun_by"] != "none", got.told()
+    assert len(others) >= 5 and all(a["repeat_of"] == first["step"] and a["rerun_by"] == "none" and not a["births"] for a in others), got.told()
+    assert {a["cause"]["class"] for a in others} == {first["cause"]["class"]} and not any(a["capsule"] for a in others)
+    assert got.err.count("born in forward") == 1 and "as step 0" in got.err, got.err
+
+
+def test_the_stop_after_many_names_the_option_and_the_cause(tmp_path):
+    got = training(tmp_path, HARMLESS.format(steps=12, good="False"), "--on-alarm", "stop")
+    last = got.err.strip().splitlines()
+    line = next(line for line in last if "NonFiniteError: " in line)
+    assert got.code == 1 and len(got.alarms) == 11 and "--max-skips" in line and "train.py:" in line, got.told()
+    assert got.alarms[0]["cause"]["class"] in line and line.endswith("Report: report.json"), line
+
+
+DIVERGED = """
+for i in range(20):
+    opt.zero_grad()
+    loss = loss_of(batches[i % 6])
+    if i > 2: loss = loss * NAN
+    loss.backward(); opt.step()
+"""
+
+
+def test_one_divergence_is_one_story(tmp_path):
+    got = training(tmp_path, DIVERGED, "--on-alarm", "skip")
+    assert [a["step"] for a in got.alarms] == list(range(3, 14)), got.told()
+    assert [a.get("repeat_of") for a in got.alarms] == [None] + [3] * 10 and sum(bool(a["capsule"]) for a in got.alarms) == 1
+    assert len(got.err.splitlines()) < 75, got.err
+    shown = helpers.finitude(tmp_path, "report", "report.json")
+    text = " ".join((shown.out + shown.err).split())
+    assert "steps 4 to 13: the same finding, 10 times, not run again; step 13 stopped training" in text, text
+
+
+def test_another_finding_in_between_is_explained(tmp_path):
+    got = training(tmp_path, DIVERGED.replace("loss = loss * NAN", "loss = loss * (NAN if i != 5 else INF)").replace("range(20)", "range(8)"),
+                   "--on-alarm", "skip")
+    assert [a.get("repeat_of") for a in got.alarms] == [None, 3, None, 3, 3], got.told()
+    assert got.alarms[2]["births"] and got.alarms[2]["loss"] == "Infinity", got.told()
+
+
+def test_steps_that_fail_by_samples_of_their_own_are_each_explained(tmp_path):
+    got = training(tmp_path, """
+        for i in range(9):
+            x = batches[i % 6].abs()
+            if i in (3, 6): x[i % 4] = 0
+            opt.zero_grad()
+            (model(x).sum(1) * torch.log(x.sum(1))).mean().backward()
+            opt.step()
+        """, "--on-alarm", "skip")
+    assert [(a["step"], a["births"][0]["rows"]) for a in got.alarms] == [(3, [3]), (6, [2])], got.told()
+
+
+LOG = """
+    import torch
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(4, 2)
+    opt = torch.optim.SGD(layer.parameters(), lr=0.01)
+    for step in range(5):
+        x = torch.rand(8, 4)
+        if step == 3:
+            x[3] = 0
+        with torch.no_grad():
+            pass
+        weight = torch.log(x.sum(1, keepdim=True))
+        loss = (weight * layer(x)).mean()
+        opt.zero_grad(); loss.backward(); opt.step()
+"""
+
+
+def test_the_exception_carries_step_place_cause_and_report(tmp_path):
+    got = helpers.run(tmp_path, LOG)
+    line = next(line for line in got.err.splitlines() if "NonFiniteError: " in line)
+    for part in ("step 3: loss is", "aten::log at train.py:11", "(log-of-zero)", "Report: report.json"):
+        assert part in line, line
+
+
+ENDS = {"as it is": lambda text: text, "no newline at the end": lambda text: text.rstrip("\n"), "CRLF": lambda text: text.replace("\n", "\r\n")}
+
+
+@pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("command", [["patch", "-p0"], ["patch", "-p1"], ["git", "apply"]], ids=" ".join)
+def test_the_fix_is_a_patch_that_applies(tmp_path, ends, command):
+    (tmp_path / "lib").mkdir()
+    text = "import torch\n\n\ndef weights(x):\n    return torch.log(x.sum(1, keepdim=True))\n"
+    (tmp_path / "lib" / "mine.py").write_bytes(ends(text).encode())
+    got = helpers.run(tmp_path, LOG.replace("import torch\n", "import torch\n    from lib import mine\n", 1).replace(
+        "torch.log(x.sum(1, keepdim=True))", "mine.weights(x)"))
+    fix = got.the_alarm()["fix"]
+    assert fix["verified"] and fix["diff"].startswith("--- ./lib/mine.py\n+++ ./lib/mine.py\n@@ "), fix
+    subprocess.run(command + ["--binary"] * (command[0] == "patch"), cwd=tmp_path, input=fix["diff"].encode(), check=True, capture_output=True)
+    assert b"clamp" in (tmp_path / "lib" / "mine.py").read_bytes()
+    assert fix["diff"].splitlines()[0] in got.err.splitlines(), got.err
+
+
+def test_the_patch_is_whole_in_the_terminal_and_in_html(tmp_path):
+    long = "torch.log(x.sum(1, keepdim=True)) + torch.zeros(8, 1) + torch.zeros(8, 1) + torch.zeros(8, 1) + torch.zeros(8, 1)"
+    got = helpers.run(tmp_path, LOG.replace("torch.log(x.sum(1, keepdim=True))", long), "--runs", "runs")
+    diff = got.the_alarm()["fix"]["diff"]
+    assert diff in got.err, got.err
+    page, = (tmp_path / "runs").rglob("report.html")
+    assert "\n+    weight = torch.log(" in page.read_text()
+
+
+def test_dtypes_and_layouts_are_named(tmp_path):
+    got = helpers.run(tmp_path, LOG.replace("torch.log(x.sum(1, keepdim=True))", "torch.log_softmax(x * float('inf'), 1, dtype=torch.float64)[:, :1]"))
+    given = {s["arg"]: s["text"] for b in got.the_alarm()["births"] for s in b.get("scalars", [])}
+    assert not any(key == "dtype" and value.isdigit() for key, value in given.items()), given
+    told = helpers.run(tmp_path, """
+        import torch
+        layer = torch.nn.Linear(4, 2)
+        opt = torch.optim.SGD(layer.parameters(), lr=0.01)
+        for step in range(2):
+            x = torch.ones(8, 4, dtype=torch.float64).to(torch.float32, memory_format=torch.contiguous_format)
+            layer(x).mean().backward()
+            opt.step()
+        """, "--level", "trace")
+    ops = told.report["trace"]["ops"]
+    words = {(s["arg"], s["text"]) for op in ops for s in op.get("scalars", []) if s["arg"] in ("dtype", "memory_format", "layout")}
+    assert ("dtype", "float32") in words and not any(text.isdigit() for _, text in words), words
+
+
+def test_advisories_are_counted_beside_alarms(tmp_path):
+    got = training(tmp_path, """
+        for i, x in enumerate(batches):
+            opt.zero_grad()
+            loss = loss_of(x) * (1e30 if i == 2 else NAN if i == 4 else 1)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            opt.step()
+        """, "--on-alarm", "raise")
+    assert [a["kind"] for a in got.advisories()] == ["clipping"] and "1 alarm, 1 advisory" in got.err, got.err
+
+
+BUFFERS = """
+net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+{scaler}
+for i, x in enumerate(batches):
+    x = x * (INF if i == 2 else 1)
+    opt.zero_grad()
+    loss = net(x).pow(2).mean()
+    {step}
+"""
+PLAIN = "loss.backward(); opt.step()"
+SCALED = "scaler.scale(loss).backward(); scaler.step(opt); scaler.update()"
+
+
+@pytest.mark.parametrize("policy", ["stop", "skip", "warn", "raise"])
+@pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
+def test_running_statistics_that_stay_nan_are_named(tmp_path, policy, scaled):
+    body = BUFFERS.format(scaler="scaler = torch.amp.GradScaler('cpu', init_scale=4.0)" if scaled else "", step=SCALED if scaled else PLAIN)
+    got = training(tmp_path, body, "--on-alarm", policy)
+    alarm = got.alarms[0]
+    assert [b["name"] for b in alarm["buffers"]] == ["1.running_mean", "1.running_var"], got.told()
+    assert {b["put_back"] for b in alarm["buffers"]} == {policy != "warn"} and "running_mean" in got.err, got.told()
+    if policy == "warn":
+        assert alarm["weights"] == ("clean" if scaled else "damaged") and "not put back" in " ".join(got.err.split()), got.told()
+        assert not scaled or "GradScaler" in alarm["action"] and "weights are damaged" not in got.err.lower(), got.told()
+
+
+def test_a_finite_loss_leaves_no_word_of_buffers(tmp_path):
+    got = training(tmp_path, BUFFERS.format(scaler="", step=PLAIN).replace("INF if i == 2 else 1", "1"), "--on-alarm", "stop")
+    got.assert_silent()
+    assert "buffers" not in json.dumps(got.report)
