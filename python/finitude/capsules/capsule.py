@@ -196,8 +196,8 @@ def settle(session):
 def _say_left_behind(settled):
     """What became of capsules that other runs were killed over."""
     for folder, kept_as in settled:
-        _say(f"finitude: {kept_as}: a whole capsule of a run that was killed has its name now\n" if kept_as else
-             f"finitude: removed {folder}: a part of a capsule, of a run that was killed\n")
+        say(f"finitude: {kept_as}: a whole capsule of a run that was killed has its name now\n" if kept_as else
+            f"finitude: removed {folder}: a part of a capsule, of a run that was killed\n")
 
 
 def finish(session, hurried=False):

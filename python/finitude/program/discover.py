@@ -272,13 +272,6 @@ def is_function(frame):
     return bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
 
 
-def is_library(filename):
-    """True for torch, finitude, the standard library and what is not a file."""
-    from ..base import _places
-
-    return _places.is_library(filename)
-
-
 def user_frames(frame=None):
     """Frames of the user's code, innermost first."""
     frame = frame or sys._getframe(1)
