@@ -124,14 +124,14 @@ def finitude(folder, *words, env=None, cold=False, limit=LIMIT):
     return Result(code, out, err, found, folder)
 
 
-def plain(folder, *words, env=None, cold=False):
-    """`python *words`, without us: what a watched run is compared with. A script is forked from the server too."""
+def plain(folder, *words, env=None, cold=False, limit=LIMIT):
+    """`python *words`, without us: what a watched run is compared with. A script is forked from the server too. limit: of a cold run."""
     words = list(map(str, words))
     if not cold and words[0].endswith(".py"):
         code, out, err = _server().run(folder, words, env or {}, plain=True)
         return Result(code, out, err, None, pathlib.Path(folder))
     done = subprocess.run([sys.executable, *words], cwd=folder, env=environment(env), stdin=subprocess.DEVNULL,
-                          capture_output=True, timeout=LIMIT, preexec_fn=_interruptible)
+                          capture_output=True, timeout=limit, preexec_fn=_interruptible)
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode(), None, pathlib.Path(folder))
 
 

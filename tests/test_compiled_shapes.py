@@ -1,7 +1,7 @@
 """Sizes that change under torch.compile, and all else that calls operators without values: watched or not, the run is the same.
 
-One process trains with every backend and setting, first unwatched and then with `finitude.watch` on at each level; another one is
-the whole program under `finitude run`. Losses and weights are compared bit for bit.
+One process trains with several backends and settings, first unwatched and then with `finitude.watch` on at each level; the plainest
+program runs under `finitude run` too. Losses and weights are compared bit for bit.
 """
 
 import pytest
@@ -62,39 +62,41 @@ def matrix(backends, dynamic, levels):
         .replace("{levels!r}", repr(levels)).replace("{{", "{").replace("}}", "}")
 
 
-def assert_as_without_us(folder, text, *options):
-    path = write_script(folder, text)
-    want = plain(folder, path)
-    got = run(folder, None, *options)
-    assert want.code == 0, want.told()
-    got.assert_silent()
-    assert (got.code, got.out, without_closing_line(got.err)) == (want.code, want.out, want.err), got.told()
-    return got
+@pytest.fixture(scope="module")
+def last_batch(tmp_path_factory):
+    """The program, and what it does without us."""
+    folder = tmp_path_factory.mktemp("unwatched")
+    text = matrix(["aot_eager"], [None], [])
+    return text, plain(folder, write_script(folder, text))
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_last_batch_that_is_smaller(tmp_path, level):
-    assert_as_without_us(tmp_path, matrix(["aot_eager"], [None], []), "--level", level)
+def test_a_last_batch_that_is_smaller(tmp_path, last_batch, level):
+    text, want = last_batch
+    got = run(tmp_path, text, "--level", level)
+    got.assert_silent()
+    assert (got.out, without_closing_line(got.err)) == (want.out, want.err) and got.watched["steps"] == 6, got.told()
 
 
-def test_backends_and_settings_under_watch(tmp_path):
+def assert_the_same(folder, backends, dynamic):
     """In one process: each pair without us, then at each level."""
-    done = plain(tmp_path, write_script(tmp_path, matrix(["eager", "aot_eager"], DYNAMIC, LEVELS)))
-    assert done.code == 0, done.told()
-    assert len(done.out.splitlines()) == 8
+    done = plain(folder, write_script(folder, matrix(backends, dynamic, LEVELS)), cold=True, limit=400)
+    assert done.code == 0 and len(done.out.splitlines()) == len(backends) * len(dynamic), done.told()
+
+
+def test_settings_under_watch(tmp_path):
+    assert_the_same(tmp_path, ["aot_eager"], [None, True, "mark"])
+
+
+@pytest.mark.thorough
+def test_all_settings_without_kernels_under_watch(tmp_path):
+    assert_the_same(tmp_path, ["eager", "aot_eager"], DYNAMIC)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("dynamic", DYNAMIC)
 def test_inductor_under_watch(tmp_path, dynamic):
-    done = plain(tmp_path, write_script(tmp_path, matrix(["inductor"], [dynamic], LEVELS)), cold=True)
-    assert done.code == 0, done.told()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("level", LEVELS)
-def test_all_of_them_under_finitude_run(tmp_path, level):
-    assert_as_without_us(tmp_path, matrix(["eager", "aot_eager"], DYNAMIC, []), "--level", level)
+    assert_the_same(tmp_path, ["inductor"], [dynamic])
 
 
 BAD = """
@@ -115,7 +117,7 @@ BAD = """
     """
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", ["gate", "trace", pytest.param("tape", marks=pytest.mark.thorough)])
 def test_a_bad_step_of_another_size_is_explained(tmp_path, level):
     got = run(tmp_path, BAD, "--level", level, "--on-alarm", "skip")
     alarm = got.the_alarm()
