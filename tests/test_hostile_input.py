@@ -80,7 +80,8 @@ def test_descriptions_of_capsules(tmp_path, word):
 def test_statistics_of_capsules(tmp_path):
     """As the folder holds them, with a capsule.json that says what lies there."""
     folder, sound = tmp_path / "step-000002", (CAPSULE / "statistics.bin").read_bytes()
-    put(folder / "capsule.json", (CAPSULE / "capsule.json").read_bytes())
+    for file in CAPSULE.iterdir():
+        put(folder / file.name, file.read_bytes())
 
     def one(draw):
         put(folder / "statistics.bin", mutations.damaged_bytes(sound, draw))

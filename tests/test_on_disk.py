@@ -160,3 +160,28 @@ def test_a_full_disk_is_reported_once_and_the_program_goes_on(tmp_path):
     got = helpers.finitude(tmp_path, "run", "--report", str(full), "--runs", "runs", "--on-alarm", "skip",
                            str(helpers.write_script(tmp_path, PART + "print('done')\n")))
     assert got.code == 0 and got.out == "done\n" and got.err.count("cannot write") == 1, got.told()
+
+
+def test_a_failure_in_the_last_explanation_loses_nothing(tmp_path):
+    fails = "from finitude.second_run import rest\ndef fails(*_): raise MemoryError('none left')\nrest.Rest.explain = fails\n"
+    got = helpers.run(tmp_path, fails + PART, "--on-alarm", "skip")
+    assert got.code == 0 and "none left" in got.err, got.told()
+    assert got.the_alarm()["cause"]["class"] == "log-of-zero" and "under_way" not in got.report
+
+
+def test_level_trace_keeps_its_trace_and_has_a_capsule_and_a_fix_that_was_tried(tmp_path):
+    """Also without --report: in the folder of the run."""
+    script = helpers.write_script(tmp_path, PART)
+    got = helpers.finitude(tmp_path, "run", "--level", "trace", "--runs", "runs", "--on-alarm", "skip", str(script))
+    (inside,) = tmp_path.glob("runs/*/report.json")
+    report = json.loads(inside.read_text())
+    (alarm,) = report["alarms"]
+    assert got.code == 0 and "aten::log" in {op["op"] for op in report["trace"]["ops"]}
+    assert alarm["rerun_by"] == "trace" and alarm["fix"]["verified"] is True, got.err
+    assert helpers.finitude(tmp_path, "replay", alarm["capsule"]).out.startswith("identical")
+
+
+@pytest.mark.parametrize(("options", "said"), [(["rollback"], True), (["rollback", "--undo-mb", "64"], False), (["skip"], False)])
+def test_rollback_without_a_copy_is_said_at_the_start(tmp_path, options, said):
+    got = helpers.run(tmp_path, "print('begun', flush=True)\n" + PART.replace("i == 1", "False"), "--on-alarm", *options)
+    assert got.code == 0 and ("has no copies to go back to" in got.err) == said, got.told()
