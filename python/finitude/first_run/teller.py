@@ -25,13 +25,13 @@ class Teller:
             self._line(alarm, f" ({alarm['rerun_text']})")
             return
         what = (alarm["sink"]["kind"], alarm["harmless"], alarm["optimizer"])
-        if alarm["rerun_by"] == "none" and what in self._told and alarm["action"] != "stopped":
+        if alarm["rerun_by"] == "none" and what in self._told and "stopped" not in alarm["action"]:
             self._told[what] += 1
             if self._told[what] <= MOST_LINES:
                 self._line(alarm, "; further ones are only counted" if self._told[what] == MOST_LINES else "")
             return
         self._told.setdefault(what, 0)
-        if alarm["births"] and alarm["action"] != "stopped":
+        if alarm["births"] and "stopped" not in alarm["action"]:
             birth = alarm["births"][0]
             place = alarm["optimizer"], *(birth[key] for key in ("phase", "op", "file", "line", "module", "node")), alarm["cause"]["class"]
             if (first := self._births.setdefault(place, alarm["step"])) != alarm["step"]:
