@@ -144,12 +144,12 @@ json take_start(record::Trace* trace) {
   json told;
   for (const record::Sink& sink : trace->sinks) {
     if (sink.kind != "start") continue;
-    if (const auto made = explain::made_of(*trace, sink.value)) {
-      locate::Birth birth;
-      birth.op = made->op;
-      birth.kind = "memory";
-      told = {{"unwritten", made->unwritten}, {"birth", show::birth(*trace, birth)}};
-    }
+    const auto made = explain::made_of(*trace, sink.value);
+    const bool unwritten = made && made->unwritten;
+    locate::Birth birth;
+    birth.op = unwritten ? made->op : explain::allocation_of(*trace, sink.value);
+    birth.kind = "memory";
+    if (birth.op != record::kNone) told = {{"unwritten", unwritten}, {"birth", show::birth(*trace, birth)}};
   }
   std::erase_if(trace->sinks, [](const record::Sink& sink) { return sink.kind == "start"; });
   return told;

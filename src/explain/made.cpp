@@ -1,5 +1,7 @@
 #include "explain/made.h"
 
+#include <algorithm>
+
 #include "explain/origin.h"
 
 namespace finitude::explain {
@@ -19,6 +21,15 @@ std::optional<Made> made_of(const record::Trace& trace, const record::TensorUse&
     reader = id;
   }
   return made;
+}
+
+record::OpId allocation_of(const record::Trace& trace, const record::TensorUse& use) {
+  const auto gives = [&](const record::Op& op) {
+    return op.allocates && std::ranges::any_of(op.outputs, [&](const auto& out) { return out.storage == use.storage; });
+  };
+  const auto found = std::ranges::find_if(trace.ops, gives);
+  if (use.storage == record::kNone || found == trace.ops.end()) return record::kNone;
+  return static_cast<record::OpId>(found - trace.ops.begin());
 }
 
 }  // namespace finitude::explain

@@ -15,4 +15,7 @@ struct Made {
 // At the end of the trace, followed through copies. Nothing: no operator of the trace did.
 std::optional<Made> made_of(const record::Trace& trace, const record::TensorUse& use);
 
+// The call that handed out this very memory, whatever has been written to it since; kNone: no operator of the trace.
+record::OpId allocation_of(const record::Trace& trace, const record::TensorUse& use);
+
 }  // namespace finitude::explain

@@ -31,6 +31,7 @@ TEST(Made, WrittenSince) {
   const auto fill = b.op("aten::normal_").inout(raw, locate::testing::kClean).out(raw).end();
   EXPECT_EQ(made(b, raw)->op, fill);
   EXPECT_FALSE(made(b, raw)->unwritten);
+  EXPECT_EQ(allocation_of(b.trace, locate::testing::use_of(raw, locate::testing::kClean, "")), fill - 1);
 }
 
 }  // namespace

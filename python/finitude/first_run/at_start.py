@@ -45,7 +45,7 @@ def alarm(session, optimizer, kind, name, tensor):
     alarm = session.new_alarm(optimizer, kind, name)
     alarm["text"] = f"{name} already held {count_text(tensor)} before the first step"
     if kind != "buffer":
-        alarm["weights"] = "damaged"
+        alarm["weights"], alarm["action"] = "damaged", "stopped before the optimizer"
     held = f"{name} held {count_text(tensor)} before "
     applied = next((a for a in session.report.alarms if a["weights"] == "damaged"), None) if session.damaged else None
     if applied is None:

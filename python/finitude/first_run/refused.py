@@ -18,9 +18,10 @@ MOST_NAMED = 3
 
 
 def found(session, error):
-    """(optimizer, alarm, []) of an exception that is about such a value; its alarm holds what is known, or None."""
+    """(optimizer, alarm, []) of an exception that is about such a value; its alarm holds what is known, or None. After an alarm a number may
+    be of the step that was told of."""
     try:
-        if raised_from_ours(error):
+        if raised_from_ours(error) or session.report.alarms:
             return None
         raised = at_raise.look(error, session.told.known.__contains__)
         return _alarm(session, error, raised)
@@ -72,8 +73,8 @@ def unproven(session, alarm, error, what):
 
 
 def _tell(session, error, around):
-    """One line of what lay around. Not after an alarm: what a step that was left out has made may lie around anywhere."""
-    if not around or session.report.alarms:
+    """One line of what lay around."""
+    if not around:
         return
     named = [sinks_of.told_of(seen) for seen in around[:MOST_NAMED]]
     more = f" and {len(around) - MOST_NAMED} more" if len(around) > MOST_NAMED else ""

@@ -38,12 +38,12 @@ class Teller:
         if "repeat_of" in alarm:
             return _line(alarm, f"; as step {alarm['repeat_of']}"), None
         what = (alarm["sink"]["kind"], alarm["harmless"], alarm["optimizer"])
-        if alarm["rerun_by"] == "none" and what in self._told and alarm["action"] != "stopped":
+        if alarm["rerun_by"] == "none" and what in self._told and "stopped" not in alarm["action"]:
             self._told[what] += 1
             last = "; further ones are only counted" if self._told[what] == MOST_LINES else ""
             return _line(alarm, last) if self._told[what] <= MOST_LINES else "", None
         self._told.setdefault(what, 0)
-        if alarm["births"] and alarm["action"] != "stopped":
+        if alarm["births"] and "stopped" not in alarm["action"]:
             birth = alarm["births"][0]
             place = alarm["optimizer"], *(birth[key] for key in ("phase", "op", "file", "line", "module", "node")), alarm["cause"]["class"]
             if (first := self._births.setdefault(place, alarm["step"])) != alarm["step"]:

@@ -11,6 +11,7 @@ import sys
 import torch
 
 from .. import _native
+from ..errors import NonFiniteError
 from . import discover, statements
 from .counts import count_text
 
@@ -89,9 +90,9 @@ def is_about_values(error):
 
 
 def _chain(error):
-    """The exception and those that it was raised from or while they were handled."""
+    """The exception and those that it was raised from or while they were handled, up to one of ours, which is about a step that was told of."""
     found = []
-    while error is not None and len(found) < _MOST_LINKS and not any(error is e for e in found):
+    while error is not None and len(found) < _MOST_LINKS and not isinstance(error, NonFiniteError) and not any(error is e for e in found):
         found.append(error)
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return found

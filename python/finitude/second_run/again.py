@@ -110,7 +110,7 @@ def _worth_it(wanted, settings, seconds):
     """Of those alarms, the ones for which the program is run again: those that ended it; else the last that it went on from, where
     its step was harmless or left out and it does not take long."""
     ended = [one for one in wanted if not one.alarm.get("harmless") and
-             (settings.on_alarm == "stop" or str(one.alarm.get("action")).endswith("stopped"))]
+             (settings.on_alarm == "stop" or "stopped" in str(one.alarm.get("action")))]
     steps = max((one.member.document["watched"].get("steps", 0) for one in wanted), default=0)
     last = max((one.order["step"] for one in wanted), default=0)
     is_short = seconds * (last + 1) / max(1, steps) <= LONGEST

@@ -74,11 +74,11 @@ def compared(session, optimizer, order):
                     "outcome": f"{what} of {name} were what fresh memory holds", "confirms": True}] if count else []
     if not same:
         experiments.append({"name": f"{name} compared at the start of two runs", "outcome": "other bits", "confirms": True})
-    return {**found, **_told(order, start if by_trace else None, name, what, others, experiments)}
+    return {**found, **_told(order, start, name, what, others, experiments)}
 
 
 def _told(order, start, name, what, others, experiments):
-    first = order["alarm"].get("births") or [{}]
+    first = order.get("alarm", {}).get("births") or [{}]
     birth = {**(start["birth"] if start else findings.birth("memory")), "phase": "memory", "name": name, "outputs": first[0].get("outputs", [])}
     call = birth["op"] or "what made it"
     more = ", ".join(others[:_MOST_NAMED]) + (f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else "")

@@ -71,7 +71,7 @@ def run(session, alarm, expected, where="window", hand=None, then=None):
         order["skips"] = session.skipped[alarm["optimizer_ordinal"]]
     found, why, files, folder = _ask(session, alarm, order, more, recorded)
     if found is None:
-        _remove(folder)
+        shutil.rmtree(folder or "", ignore_errors=True)   # a capsule that the second process had written of what is not the step
         findings.passed_over(alarm, why)
         return False
     findings.apply(alarm, found["findings"])
@@ -111,12 +111,6 @@ def _ask(session, alarm, order, more, recorded):
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _remove(folder):
-    """A capsule that the second process had written of what is not the step."""
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _record(session, alarm, order, found, files):
     """Now that it is known which step it was, the program is run up to it once more, recorded, for its capsule and the experiments on
     the whole step. `found` takes over what came of it."""
@@ -130,7 +124,7 @@ def _record(session, alarm, order, found, files):
         recorded, why, more_files, folder = _ask(session, alarm, order, [], True)
         births = [[(b["op"], b["file"], b["line"]) for b in one["findings"]["births"][:1]] for one in (found, recorded) if one]
         if recorded is None or births[0] != births[1]:
-            _remove(folder)
+            shutil.rmtree(folder or "", ignore_errors=True)
             session.not_watched(what + (why or "the program did something else as it ran up to it once more"))
             return
         findings.apply(alarm, recorded["findings"])
@@ -402,6 +396,8 @@ class Target:
             verified = written_at is not None or all(now[key] == value for key, value in expected.items() if value is not None)
         other = findings.other_values(self.order["named"]) if verified and not self.order["compiled"] else []
         found = findings.analyse(session, optimizer, sinks, swallowed=self.order["swallowed"])
+        if not verified and written_at is None and findings.is_elsewhere(self.order, optimizer, sinks):
+            found = {"births": []}
         if optimizer is not None:
             loaded.tell(found, optimizer)
         self._write(session, verified and not other, found, bool(found["births"]), written_at, other)
