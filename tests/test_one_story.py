@@ -50,7 +50,8 @@ def test_one_divergence_is_one_story(tmp_path):
     assert [a["step"] for a in got.alarms] == list(range(3, 14)), got.told()
     assert [a.get("repeat_of") for a in got.alarms] == [None] + [3] * 10 and sum(bool(a["capsule"]) for a in got.alarms) == 1
     assert len(got.err.splitlines()) < 75, got.err
-    shown = helpers.finitude(tmp_path, "report", "report.json")
+    (tmp_path / "kept.json").write_text(json.dumps(got.report))
+    shown = helpers.finitude(tmp_path, "report", "kept.json")
     text = " ".join((shown.out + shown.err).split())
     assert "steps 4 to 13: the same finding, 10 times, not run again; step 13 stopped training" in text, text
 
