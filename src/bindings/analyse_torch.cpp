@@ -15,10 +15,12 @@
 #include "bindings/window_torch.h"
 #include "bindings/wrapped_torch.h"
 #include "explain/explain.h"
+#include "locate/script_nodes.h"
 #include "observe/tracer_torch.h"
 #include "replay/lab_torch.h"
 #include "replay/seen_again_torch.h"
 #include "replay/step_lab_torch.h"
+#include "replay/unseen_bytes_torch.h"
 #include "show/analysis.h"
 
 namespace finitude::bindings {
@@ -161,6 +163,8 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
     json of_tape;
     if (sketch && !fill_from(tape, is_own, tracer, &trace, &of_tape)) return json{{"tape", of_tape}}.dump(-1, ' ', false, json::error_handler_t::replace);
     const bool clamped = settle_gradients(&trace);
+    locate::split_script_nodes(&trace);
+    if (!sketch) replay::tell_unseen_bytes(recorded_tape(), tracer, &trace);
     replay::TorchLab lab(tracer, several_ranks);
     show::AnalysisOptions options{want_ops, swallowed};
     options.own_rules = &ask_own_rules;
