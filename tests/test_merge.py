@@ -68,6 +68,17 @@ def test_the_rank_that_tells_most_comes_first_of_a_step(tmp_path):
     assert "came from rank 1" in found["alarms"][2]["cause"]["text"] and found["alarms"][1]["cause"]["text"] == "as given"
 
 
+def test_the_rank_that_made_a_value_comes_before_those_that_received_it(tmp_path):
+    """Where both have a bad loss, as with tensor parallel."""
+    birth = {**SAMPLES["loss_forward"]["alarms"][0]["births"][0], "op": "aten::div", "file": "/home/train.py", "line": 9}
+    received = alarm(5, 0, "loss", [{**birth, "phase": "communication", "op": "_c10d_functional::all_reduce"}], "other-rank")
+    received["fix"] = {"text": "elsewhere", "verified": False, "file": "/home/train.py", "line": 11}
+    found = merged(tmp_path, rank_0=report(4, [received], 2), rank_1=report(4, [alarm(5, 1, "loss", [birth], "division-by-zero")], 2))
+    assert [a["rank"] for a in found["alarms"]] == [1, 0]
+    assert found["alarms"][1]["cause"]["text"] == "the value came from rank 1, where aten::div made it at train.py:9"
+    assert (found["alarms"][1]["fix"]["text"], found["alarms"][1]["fix"]["line"]) == ("see the birth on rank 1", 9)
+
+
 def test_what_was_not_watched_is_named_with_its_process_unless_it_is_true_of_all(tmp_path):
     one, two = report(5, ranks=2), report(5, ranks=2)
     one["watched"]["not_watched"] = ["both", "first"]

@@ -17,10 +17,12 @@
 #include "explain/explain.h"
 #include "explain/made.h"
 #include "locate/last_seen.h"
+#include "locate/script_nodes.h"
 #include "observe/tracer_torch.h"
 #include "replay/lab_torch.h"
 #include "replay/seen_again_torch.h"
 #include "replay/step_lab_torch.h"
+#include "replay/unseen_bytes_torch.h"
 #include "show/analysis.h"
 #include "show/findings.h"
 
@@ -184,6 +186,8 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
     const bool clamped = settle_gradients(&trace);
     if (refused && std::ranges::all_of(trace.sinks, [](const record::Sink& sink) { return sink.value.health.ok(); }))
       locate::sink_last_seen(&trace);
+    locate::split_script_nodes(&trace);
+    if (!sketch) replay::tell_unseen_bytes(recorded_tape(), tracer, &trace);
     replay::TorchLab lab(tracer, several_ranks);
     show::AnalysisOptions options{want_ops, swallowed};
     options.own_rules = &ask_own_rules;

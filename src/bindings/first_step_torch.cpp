@@ -2,10 +2,13 @@
 
 #include <utility>
 
+#include "bindings/inject_torch.h"
 #include "bindings/live_torch.h"
 #include "bindings/stack_torch.h"
+#include "bindings/tape_level_torch.h"
 #include "observe/tape_recorder_torch.h"
 #include "observe/tracer_torch.h"
+#include "observe/unseen_write_torch.h"
 
 namespace finitude::bindings {
 
@@ -32,6 +35,13 @@ void define_first_step(pybind11::module_& m) {
   });
   m.def("has_traced_first_step", [] { return live().trace_first && observe::Tracer::get().on() && observe::Tracer::get().is_whole(); });
   m.def("first_step_over", &first_step_over);
+  m.def("trace_start", [] {
+    first_step_over();  // what is explained now is another step
+    tape_level_rests();
+    observe::unseen_writes().on = !live().trace_level;  // of the one step that is run again, not of every healthy one
+    observe::Tracer::get().start(&places());
+    note_trace_begun();
+  });
 }
 
 }  // namespace finitude::bindings

@@ -253,6 +253,8 @@ void set_code_rules(const CodeRules& rules) {
   t.used = 0;
 }
 
+bool is_library_file(const std::string& file) { return is_library(table(), file); }
+
 CodeInfo* code_info(PyCodeObject* code) {
   Table& t = table();
   std::size_t slot = slot_of(t, code);

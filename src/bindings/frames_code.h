@@ -44,6 +44,9 @@ struct CodeRules {
 // Both tables start anew when the rules change; entries handed out before stay valid.
 void set_code_rules(const CodeRules& rules);
 
+// Is code of that file the library's: torch, finitude, the standard library? `file` is absolute; the GIL is held.
+bool is_library_file(const std::string& file);
+
 // Never null; the GIL is held.
 CodeInfo* code_info(PyCodeObject* code);
 // The same with the sites filled; false where the bytecode is not understood (sites are then empty).

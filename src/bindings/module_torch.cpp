@@ -386,12 +386,6 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("set_python_random", [](py::handle r) { set_python_random(r.ptr()); });
 
-  m.def("trace_start", [] {
-    first_step_over();  // what is explained now is another step
-    tape_level_rests();
-    observe::Tracer::get().start(&places());
-    note_trace_begun();
-  });
   m.def("trace_stop", [] { observe::Tracer::get().stop(); observe::Tracer::thread_phase() = record::Phase::kForward; });
   m.def("trace_clear", [] { observe::Tracer::get().clear(); });
   m.def("trace_effort", [] {  // (ops, bytes read, bytes copied) of all traces of this process

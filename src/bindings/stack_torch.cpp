@@ -11,6 +11,7 @@
 
 #include "bindings/frames_python.h"
 #include "bindings/meter.h"
+#include "bindings/script_lines_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 
@@ -276,6 +277,7 @@ bool place_key(std::string* bytes) {
     const PyObject* both[] = {self, reinterpret_cast<PyObject*>(Py_TYPE(self))};
     bytes->append(reinterpret_cast<const char*>(both), sizeof both);
   }
+  add_script_key(bytes);
   PyGILState_Release(gil);
   return true;
 }
@@ -291,6 +293,9 @@ bool current_place(record::Stack* stack) {
   if (!Py_IsInitialized()) return false;
   const PyGILState_STATE gil = PyGILState_Ensure();
   user_stack(&stack->frames, kMaxFrames);
+  const std::vector<record::Frame> script = script_frames(kMaxFrames);
+  stack->frames.insert(stack->frames.begin(), script.begin(), script.end());
+  if (script.empty() && !stack->frames.empty()) stack->statement_context = script_derivative();
   if (!stack->frames.empty()) {
     stack->module = module_name();
     stack->in_optimizer = in_method_of_optimizer();

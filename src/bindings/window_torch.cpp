@@ -28,6 +28,7 @@
 #include "observe/tape_recorder_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
+#include "observe/unseen_write_torch.h"
 
 namespace finitude::bindings {
 
@@ -314,6 +315,7 @@ bool begin_trace_of_target(const OptimizerEntry& entry) {
   const Live& l = live();
   if (!l.target_set || entry.ordinal != l.target_ordinal || entry.step != l.target_first) return false;
   if (observe::Tracer& tracer = observe::Tracer::get(); !tracer.on()) {
+    observe::unseen_writes().on = true;
     tracer.start(&places());
     if (l.tape_when_armed != 0) observe::TapeRecorder::get().start(l.tape_when_armed, &places());
   }

@@ -181,7 +181,7 @@ bool Scene::forward_bad() const { return forward && (bad_input(*forward) || bad_
 // Whose derivative it is, as the program wrote it: of a derivative of a derivative, the call below both.
 const record::Op* Scene::written_forward() const {
   const record::Op* call = backward && culprit == birth.op && node && is_builtin_node(*node) ? forward : nullptr;
-  for (int depth = 0; call && depth < 8; ++depth) {
+  for (int depth = 0; call && call->stack == kNone && depth < 8; ++depth) {  // what a node computes anew has a line of its own
     const record::Op* around = op_at(trace, call->node);
     const record::Op* below = around && is_builtin_node(*around) ? op_at(trace, around->forward) : nullptr;
     if (!below) break;

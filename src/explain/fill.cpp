@@ -4,6 +4,7 @@
 #include <string>
 
 #include "explain/evidence.h"
+#include "explain/recomputed.h"
 
 namespace finitude::explain {
 namespace {
@@ -33,6 +34,10 @@ void blame(Finding& finding, const replay::FillTrial& trial, const record::Trace
     if (const record::Frame* frame = trace != nullptr ? line_of(*trace, trial.made) : nullptr) {
       finding.fix_file = frame->file;
       finding.fix_line = frame->line;
+    }
+    if (const record::OpId cut = trace != nullptr ? cut_off_in(*trace, trial.made) : record::kNone; cut != record::kNone) {
+      tell_cut_off(*trace, cut, trial.made, &finding);
+      finding.text += "; with zeros there the step is finite";
     }
   }
   finding.confidence = trial.nans.ran ? "proven" : "likely";  // one experiment is no proof

@@ -52,4 +52,21 @@ double safe_floor(sense::DType dtype) {
   return dtype == sense::DType::kOther || normal < 1e-30 ? 1e-12 : 16 * normal;
 }
 
+bool is_of_higher_order(const Scene& scene) {
+  const record::Op* written = scene.written_forward();
+  return written != nullptr && written != scene.forward;
+}
+
+std::string derivative_of(const Scene& scene) {
+  const record::Op* written = scene.written_forward();
+  if (written == nullptr) return {};
+  // In the program's own words: "linalg_det" for the parts that it calls.
+  for (int depth = 0; depth < 8 && written->parent < scene.trace.ops.size(); ++depth) {
+    const record::Op& around = scene.trace.ops[written->parent];
+    if (around.is_node || !around.name.starts_with("aten::") || around.stack != written->stack) break;
+    written = &around;
+  }
+  return (is_of_higher_order(scene) ? "the second derivative of " : "the derivative of ") + plain_name(written->name);
+}
+
 }  // namespace finitude::explain

@@ -15,22 +15,25 @@
 #include "observe/op_tensors_torch.h"
 #include "observe/surely_finite.h"
 #include "observe/traced_torch.h"
+#include "observe/unseen_write_torch.h"
 #include "record/argument_words.h"
 #include "record/exchange.h"
 
 namespace finitude::observe {
 namespace {
 
-// set_ hands over memory that was filled elsewhere (torch.load), the others the parts of a sparse tensor: nothing is computed.
+// set_ hands over memory that was filled elsewhere (torch.load), _unpack_dual a tangent that other operators computed, the others the
+// parts of a sparse tensor: nothing is computed.
 bool hands_over(const std::string& op) {
-  return op == "aten::set_" || op == "aten::_values" || op == "aten::_indices" || op == "aten::values" || op == "aten::indices";
+  return op == "aten::set_" || op == "aten::_unpack_dual" || op == "aten::_values" || op == "aten::_indices" || op == "aten::values" || op == "aten::indices";
 }
 
 // What this thread is inside of, as ids of the trace of `open_generation`.
 thread_local std::vector<record::OpId> open_ops;
 thread_local NestedWrites nested_writes;                 // of open_ops
 thread_local std::vector<record::OpId> open_nodes;
-thread_local std::vector<record::OpId> open_functions;   // that may run the program's own Python code
+thread_local std::vector<std::uint32_t> called_from;     // of open_nodes: the line whose backward it is
+thread_local std::vector<record::OpId> open_functions;   // that may run code of others: custom Functions and their nodes, operators of libraries
 thread_local std::vector<record::OpId> open_kernels;     // that may write memory between the operators that they call
 thread_local std::uint64_t open_generation = 0;
 thread_local bool inside = false;                        // our own work must not be observed
@@ -112,6 +115,7 @@ void Tracer::stop() {
   if (!on()) return;
   at::removeCallback(handle_);
   sink_.stop();
+  unseen_writes().on = false;
   free_spare_copies();
 }
 
@@ -146,23 +150,11 @@ std::uint32_t Tracer::intern_stack() {
   return place->second;
 }
 
-void Tracer::name_storage(const c10::TensorImpl& tensor, record::Origin origin, const std::string& name) {
-  TensorView v;
-  if (place_of(tensor, &v)) sink_.name_memory(v.storage, origin, name);
+void Tracer::set_backward_stack() {
+  // One that a node calls (a checkpoint's) is no new beginning for the nodes that come after it.
+  if (open_generation == sink_.generation() && !open_nodes.empty()) return;
+  backward_stack_ = intern_stack();
 }
-
-void Tracer::name_batch(const c10::TensorImpl& tensor, const std::string& name) {
-  const std::uint32_t stack = intern_stack();
-  TensorView v;
-  if (place_of(tensor, &v)) sink_.name_memory(v.storage, record::Origin::kBatch, name, stack);
-}
-
-void Tracer::add_sink(const std::string& kind, const std::string& name, const c10::TensorImpl& tensor,
-                      std::uint32_t micro_batch) {
-  sink_.add_sink(kind, name, Eye(known_, 0).see(tensor, Look::kFresh), micro_batch);
-}
-
-void Tracer::set_backward_stack() { backward_stack_ = intern_stack(); }
 
 std::unique_ptr<at::ObserverContext> Tracer::on_start(const at::RecordFunction& fn) {
   if (inside || fn.isAsync() || get().paused_) return nullptr;
@@ -205,6 +197,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     open_ops.clear();
     nested_writes.clear();
     open_nodes.clear();
+    called_from.clear();
     open_functions.clear();
     open_kernels.clear();
     open_generation = generation;
@@ -212,10 +205,10 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   const auto innermost = [](const std::vector<record::OpId>& some) { return !some.empty() && open_ops.back() == some.back(); };
   const bool top = open_ops.empty() || innermost(open_nodes) || innermost(open_functions);
   std::uint32_t stack = record::kNone;
-  if (is_node && open_nodes.empty() && nodes_tell_backward_) set_backward_stack();
+  const std::uint32_t runs_from = is_node ? intern_stack() : record::kNone;
   if (top && !is_node) {
     stack = intern_stack();
-    if (!open_nodes.empty() && stack == backward_stack_) stack = record::kNone;
+    if (!open_nodes.empty()) stack = sink_.stack_in_node(stack, called_from.back(), open_nodes.back());
   }
 
   auto context = std::make_unique<Context>();
@@ -241,7 +234,13 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
 
   // A kernel (gather, index_add) writes memory of its own between the operators that it calls: what those saw is not what is there.
   context->in_kernel = !open_kernels.empty();
-  Eye eye(known_, context->in_kernel || others_write_.load(std::memory_order_relaxed) ? 0 : open_generation);
+  // What a part of an operator reads was looked at when that began, or written inside of it.
+  const bool afresh = top && info.is_op && !sketch && unseen_writes().on;
+  const bool forgotten = context->in_kernel || others_write_.load(std::memory_order_relaxed);
+  const std::uint64_t known_since = forgotten ? 0 : unseen_writes().since(open_generation);
+  std::vector<UnseenWrite> unseen;
+
+  Eye eye(known_, known_since);
   record::BeginOp begun;
   begun.inputs.reserve(4);
   context->input_memory.reserve(4);
@@ -264,7 +263,10 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     // What is only overwritten was not read: its old content explains nothing.
     const bool read = !sketch && !moves && (arg >= 64 || ((info.overwrites >> arg) & 1) == 0);
     bool recalled = false;
-    record::SeenTensor seen = eye.see(impl, !read ? Look::kNo : says_what_it_writes ? Look::kKnown : Look::kFresh, &recalled);
+    sense::Health before;
+    const bool was_known = afresh && read && open_functions.empty() && health_known(known_, known_since, impl, &before);
+    record::SeenTensor seen = eye.see(impl, !read ? Look::kNo : says_what_it_writes && !afresh ? Look::kKnown : Look::kFresh, &recalled);
+    if (was_known && is_unseen_write(t, seen, before) && !is_of_compiler(places_)) unseen.push_back(unseen_write(t, seen, before));
     if (recalled) {
       auto& input = context->recalled.emplace_back();
       input.index = begun.inputs.size();
@@ -310,13 +312,25 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
     begun.makes = node_key(at::RecordFunction::currentThreadId(), static_cast<std::uint64_t>(fn.seqNr()));
   }
   count(&effort().ops, 1);
+  for (UnseenWrite& write : unseen) {
+    record::BeginOp change = begin_of(write, op, open_generation);
+    const record::EventSink::Token token = sink_.begin(std::move(change));
+    if (!token) break;
+    record::EndOp done;
+    done.outputs.push_back(std::move(write.after));
+    done.captured = keep_call(token.op, std::move(write.copy), write.size_bytes);
+    sink_.end(token, std::move(done));
+  }
   context->token = sink_.begin(std::move(begun));
   if (!context->token || context->token.generation != open_generation) return nullptr;
   open_ops.push_back(context->token.op);
   nested_writes.begin();
-  if (is_node) open_nodes.push_back(context->token.op);
-  else if (!says_what_it_writes) open_functions.push_back(context->token.op);
-  else if (!info.composite) open_kernels.push_back(context->token.op);
+  if (is_node) {
+    open_nodes.push_back(context->token.op);
+    called_from.push_back(runs_from);
+  }
+  if (may_run_code_of_others(info.name, is_node)) open_functions.push_back(context->token.op);
+  else if (!is_node && !info.composite) open_kernels.push_back(context->token.op);
   return context;
 }
 
@@ -345,7 +359,10 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   if (context->token.generation != sink_.generation()) return;  // a new trace began meanwhile
   if (context->token.generation == open_generation) {
     while (!open_ops.empty() && open_ops.back() >= id) open_ops.pop_back();
-    while (!open_nodes.empty() && open_nodes.back() >= id) open_nodes.pop_back();
+    while (!open_nodes.empty() && open_nodes.back() >= id) {
+      open_nodes.pop_back();
+      called_from.pop_back();
+    }
     while (!open_functions.empty() && open_functions.back() >= id) open_functions.pop_back();
     while (!open_kernels.empty() && open_kernels.back() >= id) open_kernels.pop_back();
     nested_writes.end(open_ops.size() + 1);  // this one is innermost
@@ -354,7 +371,8 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   // What lies in full traces is not held, so that its address may be used again: nothing is known of it. Nor is it of
   // fresh memory, which host code may fill unseen (torch.tensor).
   const bool forgets = sink_.full() || info.allocates || context->in_kernel || others_write_.load(std::memory_order_relaxed);
-  const std::uint64_t remembers = forgets ? 0 : context->token.generation;
+  if (may_run_code_of_others(info.name, context->is_node)) unseen_writes().code_of_others();
+  const std::uint64_t remembers = forgets ? 0 : unseen_writes().since(context->token.generation);
   Eye eye(known_, remembers);
   if (context->inputs_inf) eye.reads_infinities();
   const bool moves = info.is_op && info.may_view && info.writes == 0 && !info.from_host;

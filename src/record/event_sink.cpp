@@ -1,5 +1,6 @@
 #include "record/event_sink.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "record/trace_jsonl.h"
@@ -24,6 +25,10 @@ std::size_t bytes_of(const std::vector<TensorUse>& uses) noexcept {
   std::size_t bytes = 0;
   for (const TensorUse& use : uses) bytes += bytes_of(use);
   return bytes;
+}
+
+bool same_lines(const Stack& a, const Stack& b) {
+  return std::ranges::equal(a.frames, b.frames, [](const Frame& x, const Frame& y) { return x.line == y.line && x.file == y.file; });
 }
 
 }  // namespace
@@ -114,9 +119,26 @@ bool EventSink::end(Token token, EndOp&& ended) {
   return true;
 }
 
+std::uint32_t EventSink::stack_in_node(std::uint32_t stack, std::uint32_t called_from, OpId node) {
+  if (stack == called_from) return kNone;
+  Stack anew;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const std::vector<Stack>& all = trace_.stacks;
+    if (stack >= all.size() || called_from >= all.size() || node >= trace_.ops.size()) return stack;
+    if (!same_lines(all[stack], all[called_from])) return stack;
+    const OpId forward = trace_.ops[node].forward;
+    const std::uint32_t first = forward < trace_.ops.size() ? trace_.ops[forward].stack : kNone;
+    if (first >= all.size()) return stack;
+    anew.frames = all[first].frames;
+    anew.module = all[stack].module;
+  }
+  return this->stack(std::move(anew));
+}
+
 std::uint32_t EventSink::stack(Stack&& stack) {
   if (stack.frames.empty()) return kNone;
-  std::string key = stack.module;
+  std::string key = stack.module + '\n' + stack.statement_context;
   for (const Frame& f : stack.frames) key += '\n' + f.file + ':' + std::to_string(f.line);
   key += '#' + std::to_string(stack.frames.front().site);
   std::lock_guard<std::mutex> lock(mutex_);

@@ -9,9 +9,6 @@ namespace {
 
 bool readable(const TensorUse& use) { return use.storage != kNone && use.begin < use.end; }
 
-// It only hands on what another call writes: wait_tensor of _c10d_functional.
-bool only_waits(const Op& op) { return op.name.find("::wait") != std::string::npos; }
-
 // Bytes that the op has read and does not write: handed on as they are.
 bool hands_on(const Op& op, const TensorUse& output) {
   if (op.is_view) return true;
@@ -29,6 +26,18 @@ void not_yet_written(TensorUse& use) {
   use.health.nan = use.health.pos_inf = use.health.neg_inf = 0;
   use.first_bad = -1;
   use.bad_rows.clear();
+}
+
+// What a wait hands on was written by the call that it waited for: to the wait it was given, however late it came.
+void given_as_handed_on(Op& wait) {
+  for (TensorUse& in : wait.inputs) {
+    for (const TensorUse& out : wait.outputs) {
+      if (!same_bytes(in, out)) continue;
+      in.health = out.health;
+      in.first_bad = out.first_bad;
+      in.bad_rows = out.bad_rows;
+    }
+  }
 }
 
 // What they are given to write into holds whatever lay there before, bad values of an earlier step perhaps. Where it is as it
@@ -87,7 +96,8 @@ void LateWrites::open(const Op& op, OpId id, const TensorUse& use, std::uint32_t
 
 void LateWrites::ended(std::vector<Op>& ops, OpId id) {
   const Op& op = ops[id];
-  if (exchanges_values(op.name) && !only_waits(op)) {
+  if (only_waits(op.name)) given_as_handed_on(ops[id]);
+  if (exchanges_values(op.name) && !only_waits(op.name)) {
     leave_out_leftovers(ops[id]);
     // Their schemas do not say which of their tensors they write: c10d::recv_ writes what it is given.
     for (std::uint32_t i = 0; i < op.inputs.size(); ++i) {

@@ -71,6 +71,14 @@ TEST_F(LateWritesTest, AnOpThatCalledItHandsItOver) {
   EXPECT_EQ(nan_of(sink_.take(), 1), 4u);
 }
 
+TEST_F(LateWritesTest, AWaitHandsOnWhatTheCallThatItWaitedForWrote) {
+  run("_c10d_functional::all_reduce", {part(0, 0, 16, 1)}, {part()});
+  run("_c10d_functional::wait_tensor", {part()}, {part(4)});
+  const Trace trace = sink_.take();
+  EXPECT_EQ(nan_of(trace, 0), 4u);
+  EXPECT_EQ(trace.ops[1].inputs[0].health.nan, 4u);  // so that it made nothing of its own
+}
+
 TEST_F(LateWritesTest, ASinkIsALookToo) {
   run("c10d::allreduce_", {part()}, {part()});
   sink_.add_sink("gradient", "w", part(4), 0);

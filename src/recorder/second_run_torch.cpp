@@ -13,6 +13,7 @@
 #include "observe/tape_recorder_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
+#include "observe/unseen_write_torch.h"
 #include "recorder/places_torch.h"
 #include "recorder/player_posix.h"
 #include "replay/keep_tape_torch.h"
@@ -75,6 +76,7 @@ bool SecondRun::begin(const Options& options, const at::Tensor& first_loss, cons
   buffers_.put_back();
   begin_places(options.debug_lines);
   Tracer::get().clear();
+  observe::unseen_writes().on = true;
   Tracer::get().start(&places());
   taped_ = options.tape_bytes != 0;
   if (taped_) TapeRecorder::get().start(options.tape_bytes, &places());

@@ -5,6 +5,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "explain/evidence.h"
+#include "record/exchange.h"
+#include "record/packages.h"
 #include "record/told_range.h"
 
 namespace finitude::show {
@@ -23,6 +26,34 @@ void add_place(const record::Trace& trace, std::uint32_t stack, json* out) {
   (*out)["line"] = frame ? frame->line : 0;
   (*out)["source"] = frame ? source_line(frame->file, frame->line) : "";
   (*out)["module"] = frame ? trace.stacks[stack].module : "";
+}
+
+// The call of the program's whose derivative the node at hand is. A derivative of a derivative belongs to an operator that a node called:
+// it is led on to the call that made that node, and from there to the outermost operator that stands for it.
+record::OpId written_call(const record::Trace& trace, record::OpId forward) {
+  record::OpId call = forward;
+  for (int depth = 0; depth < 8 && trace.ops[call].stack == record::kNone; ++depth) {
+    const record::OpId node = trace.ops[call].node;
+    if (node >= trace.ops.size() || !explain::is_builtin_node(trace.ops[node]) || trace.ops[node].forward >= trace.ops.size()) break;
+    call = trace.ops[node].forward;
+  }
+  for (int depth = 0; call != forward && depth < 8 && trace.ops[call].parent < trace.ops.size(); ++depth) {
+    const record::Op& around = trace.ops[trace.ops[call].parent];
+    if (around.is_node || !around.name.starts_with("aten::") || around.stack != trace.ops[call].stack) break;
+    call = trace.ops[call].parent;
+  }
+  return call;
+}
+
+// Where the line of that place is a package's: the innermost frame of the user's own script. Else null.
+json frame_of_script(const record::Trace& trace, std::uint32_t stack) {
+  const record::Frame* line = user_frame(trace, stack);
+  if (line == nullptr || !record::is_of_package(line->file)) return nullptr;
+  for (const record::Frame& frame : trace.stacks[stack].frames) {
+    if (record::is_of_package(frame.file)) continue;
+    return {{"file", frame.file}, {"line", frame.line}, {"source", source_line(frame.file, frame.line)}, {"function", frame.function}};
+  }
+  return nullptr;
 }
 
 const char* dtype_name(sense::DType dtype) {
@@ -89,12 +120,15 @@ std::uint32_t taken_in_at(const record::Trace& trace, record::StorageId storage,
 }
 
 json birth(const record::Trace& trace, const locate::Birth& b) {
-  json out = {{"phase", b.kind}, {"op", ""}, {"node", ""}, {"inputs", json::array()}, {"outputs", json::array()},
+  // A collective operation is over before its call returns, or after it: the phase in which its values are seen is chance.
+  const bool exchanged = b.op < trace.ops.size() && record::exchanges_values(trace.ops[b.op].name);
+  json out = {{"phase", exchanged ? "communication" : b.kind}, {"op", ""}, {"node", ""}, {"inputs", json::array()}, {"outputs", json::array()},
               {"rows", b.rows}};
   const auto op_at = [&](record::OpId id) { return id != record::kNone && id < trace.ops.size() ? &trace.ops[id] : nullptr; };
   const record::Op* op = op_at(b.op);
   const record::Op* node = op_at(b.node);
-  const record::Op* forward = op_at(b.forward);
+  const record::Op* nearest = op_at(b.forward);
+  const record::Op* forward = nearest != nullptr ? op_at(written_call(trace, b.forward)) : nullptr;
   std::uint32_t stack = record::kNone;
   if (op != nullptr) {
     out["op"] = op->name;
@@ -124,6 +158,7 @@ json birth(const record::Trace& trace, const locate::Birth& b) {
     add_place(trace, forward->stack, &f);
     f["inputs"] = json::array();
     for (const auto& use : forward->inputs) f["inputs"].push_back(statistics(use));
+    if (forward != nearest) f["text"] = "second derivative, through " + nearest->name;
     out["forward"] = f;
     if (user_frame(trace, stack) == nullptr) stack = forward->stack;  // the engine has no line of its own
   }
@@ -151,6 +186,7 @@ json birth(const record::Trace& trace, const locate::Birth& b) {
     for (json& output : out["outputs"]) output["rows"] = json::array();
   }
   add_place(trace, stack, &out);
+  out["user_frame"] = frame_of_script(trace, stack);
   if (const record::Op* select = op_at(b.absorbed_by)) {
     json a = {{"op", select->name}};
     add_place(trace, select->stack, &a);
@@ -198,6 +234,31 @@ std::uint32_t micro_batch_of(const record::Trace& trace, const record::Op& op) {
 
 }  // namespace
 
+namespace {
+
+// Nobody can be asked to change a line of a package: the fix names the line of the user's script that leads there, or whose it is.
+void lead_out_of_package(const record::Trace& trace, json* fix) {
+  const std::string file = (*fix)["file"];
+  const int line = (*fix)["line"];
+  if (!record::is_of_package(file)) return;
+  const std::string path(record::path_in_package(file));
+  const std::string name = path.substr(0, path.find('/')), where = path + ":" + std::to_string(line);
+  for (std::uint32_t id = 0; id < trace.stacks.size(); ++id) {
+    const record::Frame* top = user_frame(trace, id);
+    if (top == nullptr || top->line != line || top->file != file) continue;
+    const json own = frame_of_script(trace, id);
+    if (own.is_null()) continue;
+    (*fix)["text"] = (*fix)["text"].get<std::string>() + "; the line that computes it is one of the package " + name + " (" + where +
+                     "), which this line of yours leads to: change what it is given, or report it to " + name;
+    (*fix)["file"] = own["file"];
+    (*fix)["line"] = own["line"];
+    return;
+  }
+  (*fix)["text"] = (*fix)["text"].get<std::string>() + "; the line is one of the package " + name + ", to which it can be reported";
+}
+
+}  // namespace
+
 json findings(const record::Trace& trace, const locate::Located& located, const explain::Finding& finding) {
   json out = {{"births", json::array()}, {"path", json::array()}};
   constexpr std::size_t kMaxBirths = 16;
@@ -232,6 +293,7 @@ json findings(const record::Trace& trace, const locate::Located& located, const 
   if (!finding.fix_text.empty()) {
     out["fix"] = {{"text", finding.fix_text}, {"verified", finding.fix_verified}, {"file", finding.fix_file},
                   {"line", finding.fix_line}};
+    lead_out_of_package(trace, &out["fix"]);
     if (!finding.fix_tried.empty()) out["fix"]["tried"] = finding.fix_tried;
     if (!finding.fix_outcome.empty()) out["fix"]["outcome"] = finding.fix_outcome;
     if (finding.fix_edit && !finding.fix_edit->code.empty()) out["fix"]["edit"] = edit_of(trace, *finding.fix_edit);

@@ -50,7 +50,10 @@ std::string birth_section(const Json& report, const Json& birth, bool culprit) {
   const Json& forward = at(birth, "forward");
   const Json& where = text(birth, "file").empty() && forward.is_object() ? forward : birth;
   std::string out = "<p>" + element("code", "bad", born_at(birth));
-  if (!text(forward, "op").empty()) out += " backward of " + element("code", "", text(forward, "op"));
+  if (!text(forward, "op").empty()) {
+    out += " backward of " + element("code", "", text(forward, "op"));
+    if (!text(forward, "text").empty()) out += ", " + element("span", "", text(forward, "text"));
+  }
   out += " " + element("span", "mono", place(report, where));
   if (!text(where, "module").empty()) out += " in " + element("code", "", text(where, "module"));
   out += "</p>\n";
@@ -59,6 +62,9 @@ std::string birth_section(const Json& report, const Json& birth, bool culprit) {
                                  ? "<span class=\"ln\">" + std::to_string(count(where, "line")) + "</span>"
                                  : "";
     out += "<pre>" + line + escape(source) + "</pre>\n";
+  }
+  if (const Json& own = at(birth, "user_frame"); own.is_object()) {
+    out += "<p>reached from " + element("span", "mono", place(report, own)) + " " + element("code", "", text(own, "source")) + "</p>\n";
   }
   if (forward.is_object() && &where != &forward &&
       text(forward, "file") + text(forward, "source") != text(birth, "file") + text(birth, "source")) {

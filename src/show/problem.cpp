@@ -54,10 +54,12 @@ const Shape kPlace{{{"op", kTextOrNull, true}, {"file", kTextOrNull}, {"line", k
 const Shape kScalar{{{"arg", kTextOrNull}, {"text", kText, true}}};
 const Shape kDatum{{{"how", kText, true, "stored|made|read|unknown"}, {"text", kText, true}, {"sample", kCount}, {"field", kText},
     {"file", kText}, {"line", kCount}, {"function", kText}, {"source", kText}}};
+const Shape kUserFrame{{{"file", kText, true}, {"line", kCount, true}, {"source", kTextOrNull}, {"function", kTextOrNull}}};
 const Shape kBirth{{{"phase", kText, true, "forward|backward|optimizer|data|state|communication|memory"},
     {"op", kTextOrNull, true}, {"file", kTextOrNull, true}, {"line", kCountOrNull, true},
     {"source", kTextOrNull}, {"module", kTextOrNull}, {"node", kTextOrNull},
     {"forward", kObject | kNull, false, {}, &kPlace}, {"name", kTextOrNull},
+    {"user_frame", kObject | kNull, false, {}, &kUserFrame},
     {"absorbed_by", kObject | kNull, false, {}, &kPlace}, {"scalars", kArray, false, {}, &kScalar},
     {"inputs", kArray, false, {}, &kStatistics}, {"outputs", kArray, false, {}, &kStatistics},
     {"rows", kArray, false, {}, nullptr, kCount}, {"rows_of", kCount}, {"rows_in", kText, false, "batch|output"}, {"rows_are_samples", kBool},

@@ -110,7 +110,7 @@ class Terminal {
     std::vector<Piece> pieces;
     add(pieces, born_at(birth), Tone::kBad);
     if (backward && !text(forward, "op").empty())
-      add(pieces, "backward of " + text(forward, "op"), Tone::kBad);
+      add(pieces, "backward of " + text(forward, "op") + (text(forward, "text").empty() ? "" : ", " + text(forward, "text")), Tone::kBad);
     // The node's own place is the forward op's, unless a custom function has a line of its own.
     const Json& where = text(birth, "file").empty() && backward ? forward : birth;
     add(pieces, shown_place(where), Tone::kCode);
@@ -120,6 +120,12 @@ class Terminal {
     const std::string phase = text(birth, "phase");
     page_.line((other ? "also in " : "born in ") + (phase.empty() ? "an unknown phase" : phase),
                Tone::kStrong, pieces, kHang);
+    if (const Json& own = at(birth, "user_frame"); own.is_object()) {
+      pieces.clear();
+      add(pieces, shown_place(own), Tone::kCode);
+      add(pieces, cut(printable(text(own, "source"), page_.unicode()), 200));
+      page_.line("  from", Tone::kDim, pieces, kHang);
+    }
     // Inside a backward of its own (autograd.grad, a function's backward) it has one, which says nothing of the op.
     if (backward && &where == &birth && !text(forward, "file").empty() &&
         (text(forward, "file") != text(birth, "file") || count(forward, "line") != count(birth, "line"))) {

@@ -33,6 +33,11 @@ def lines(path):
     return []
 
 
+def is_of_package(path):
+    """Is it a file of an installed package, which its user cannot be asked to change? As src/record/packages.h has it."""
+    return "/site-packages/" in path or "/dist-packages/" in path
+
+
 def filled(value):
     """Findings in which the lines stand that the engine, which opens a path as it is written, did not find."""
     if isinstance(value, list):

@@ -163,6 +163,9 @@ def apply(alarm, found):
         return False
     intake.name_loop_line(found["births"][0])
     found = cells.name_cells(sources.filled(found))
+    for birth in found["births"]:    # the line may be another by now
+        if birth.get("user_frame") and not sources.is_of_package(birth.get("file") or ""):
+            birth["user_frame"] = None
     for key in ("births", "cause", "fix", "path"):
         alarm[key] = found[key]
     if alarm["sink"]["kind"] == "gradient" and found["births"][0]["phase"] in ("forward", "backward", "data"):

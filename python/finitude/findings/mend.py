@@ -19,6 +19,8 @@ def add_diff(found):
     """Takes the change as code out of the findings and puts the diff in, or nothing."""
     fix = found.get("fix") or {}
     edit = fix.pop("edit", None)
+    if edit and sources.is_of_package(edit.get("file") or ""):
+        return                    # the fix names the line of the program that leads there
     if edit and edit.get("file") and found["births"] and found["births"][0]["phase"] == "backward":
         # What is changed is the forward op, wherever the backward that needs it was called from.
         fix["file"], fix["line"] = edit["file"], edit["line"]

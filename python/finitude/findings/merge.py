@@ -210,8 +210,21 @@ def _not_watched(own, found):
 
 
 def _order(alarm):
-    """In time; of one step first the rank that tells most: its own loss was bad, or it has a birth."""
-    return alarm["step"], alarm["sink"]["kind"] != "loss", not alarm["births"], alarm.get("rank", 0)
+    """In time; of one step first the rank that tells most: it made the bad value, its own loss was bad, or it has a birth."""
+    return alarm["step"], _is_received(alarm), alarm["sink"]["kind"] != "loss", not alarm["births"], alarm.get("rank", 0)
+
+
+def _is_received(alarm):
+    """Did the bad value come to this rank from another?"""
+    return alarm["cause"]["class"] == "other-rank"
+
+
+def _made_at(alarm):
+    """Where a rank made the bad value, in words."""
+    birth = alarm["births"][0]
+    file, line, op = birth.get("file"), birth.get("line"), birth.get("op")
+    at = f" at {os.path.basename(file)}:{line}" if file and line else ""
+    return f", where {op} made it{at}" if op and at else f", whose {alarm['sink']['name']} was not finite at this step"
 
 
 def _name_the_other(alarms):
@@ -219,9 +232,12 @@ def _name_the_other(alarms):
     own = {a["step"]: a for a in reversed(alarms) if a["births"] and a["births"][0]["phase"] != "communication"}
     for alarm in alarms:
         other = own.get(alarm["step"])
-        if other is not None and alarm["cause"]["class"] == "other-rank" and other["rank"] != alarm["rank"]:
-            text = f"the value came from rank {other['rank']}, whose {other['sink']['name']} was not finite at this step"
+        if other is not None and _is_received(alarm) and other["rank"] != alarm["rank"]:
+            text = f"the value came from rank {other['rank']}{_made_at(other)}"
             alarm["cause"] = {**alarm["cause"], "confidence": "likely", "text": text}
+            birth, fix = other["births"][0], alarm.get("fix")
+            if fix and not fix.get("verified") and birth.get("file"):
+                alarm["fix"] = {**fix, "text": f"see the birth on rank {other['rank']}", "file": birth["file"], "line": birth.get("line") or 0}
 
 
 def trained(document):

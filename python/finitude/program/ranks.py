@@ -87,9 +87,6 @@ def alone():
 def not_from_here(found):
     """Findings of a rank, in which a value that no operation of this process wrote came through a collective one."""
     births = found.get("births") or []
-    for birth in births:  # a collective operation is over before its call returns, or after: chance decides who is seen to write
-        if (birth["op"] or "").startswith("c10d::"):
-            birth["phase"] = "communication"
     if not several() or not births or any(b["phase"] != "memory" or b["op"] for b in births):
         return found
     text = "no operation of this rank wrote the value: it came from another rank, through a collective operation"

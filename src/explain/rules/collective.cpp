@@ -11,7 +11,7 @@ namespace {
 
 bool is_collective(const record::Op& op) {
   if (!record::exchanges_values(op.name)) return false;
-  for (const char* word : {"reduce", "gather", "broadcast", "recv", "alltoall", "all_to_all", "scatter"})
+  for (const char* word : {"reduce", "gather", "broadcast", "recv", "alltoall", "all_to_all", "scatter", "wait"})
     if (op.name.find(word) != std::string::npos) return true;
   return false;
 }

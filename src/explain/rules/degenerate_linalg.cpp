@@ -115,13 +115,20 @@ class DegenerateLinalg : public Rule {
     // A singular matrix has the log-determinant -Inf; NaN says that the determinant is negative.
     if (!s.backward && op == "logdet" && bad->health.nan != 0) return std::nullopt;
     if (!s.backward && !inputs_finite(*s.first)) return std::nullopt;
+    const std::string higher = s.backward && decomposition && is_of_higher_order(s) ? derivative_of(s) : "";
     const std::string text =
-        s.backward && decomposition
+        !higher.empty()
+            ? higher + " goes through a decomposition (" + (s.forward ? plain_name(s.forward->name) : op) +
+                  ") whose own derivative divides by differences of eigenvalues (or singular values), and they coincide"
+        : s.backward && decomposition
             ? "the gradient of " + op +
                   " divides by differences of eigenvalues (or singular values) that coincide"
             : op + " of a matrix that is singular, or so close to it that this format cannot tell";
     const std::string fix =
-        s.backward && decomposition
+        !higher.empty()
+            ? "write it out in products where the matrix is small (2 x 2, 3 x 3), or add a small random diagonal that keeps the singular values "
+              "apart; a derivative that torch.func takes twice may be finite with torch.autograd.grad(create_graph=True)"
+        : s.backward && decomposition
             ? "use only the eigenvalues, or add a small random diagonal to separate them"
             : "add a multiple of the identity to the matrix, or torch.linalg.lstsq / pinv";
     Finding result = finding(s, "degenerate-linalg", kScoreOneMeaning, text, fix);

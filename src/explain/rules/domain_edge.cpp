@@ -97,7 +97,8 @@ class DomainEdge : public Rule {
     const Operand x = s.forward ? operand(*s.forward, "self", 0) : Operand{};
     const bool at_edge = x && (x.has(0) || x.has(1) || x.has(-1));
     if (!point && !(known && at_edge && bad_output(*s.op) && !bad_input(*s.op))) return std::nullopt;
-    std::string text = "the derivative of " + (s.forward ? plain_name(s.forward->name) : lowered(node)) +
+    const std::string higher = is_of_higher_order(s) ? derivative_of(s) : "";
+    std::string text = (higher.empty() ? "the derivative of " + (s.forward ? plain_name(s.forward->name) : lowered(node)) : higher) +
                        " at the edge of its domain is infinite";
     if (x)
       text +=

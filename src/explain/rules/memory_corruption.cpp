@@ -1,9 +1,14 @@
 // Memory that changed between two uses that should have seen the same: overwritten while backward still
 // needed it, by a race or the reuse of a buffer, or a deterministic op whose result does not come out of its
 // own inputs.
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
 #include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
+#include "record/unseen_write.h"
 
 namespace finitude::explain {
 namespace {
@@ -70,12 +75,85 @@ Changed changed_unseen(const Scene& s) {
   return {};
 }
 
+// A write that no operator made, on the way to the birth, of values that were not there before: larger by far, or zeros.
+record::OpId unseen_write_behind(const Scene& s) {
+  const auto is_one = [](const record::Op& op) { return op.name == record::kUnseenWrite && !op.inputs.empty() && !op.outputs.empty(); };
+  if (!s.op || std::ranges::none_of(s.trace.ops, is_one)) return record::kNone;
+  constexpr double kFactor = 8;
+  constexpr std::size_t kMostOps = 512;
+  const auto matters = [](const record::Op& op) {
+    const sense::Health &before = op.inputs.front().health, &after = op.outputs.front().health;
+    return after.absmax >= kFactor * before.absmax || after.zero > before.zero;
+  };
+  std::vector<record::OpId> ops;
+  const auto add = [&](record::OpId id) {
+    if (id < s.trace.ops.size() && std::ranges::find(ops, id) == ops.end()) ops.push_back(id);
+  };
+  for (const record::OpId id : {s.birth.op, s.birth.forward, s.culprit}) add(id);
+  for (std::size_t i = 0; i < ops.size() && i < kMostOps; ++i) {
+    for (const record::TensorUse& use : s.trace.ops[ops[i]].inputs) {
+      if (use.dtype == sense::DType::kOther || use.storage == record::kNone) continue;
+      const record::OpId made = producer(s.trace, ops[i], use);
+      if (made != record::kNone && is_one(s.trace.ops[made]) && matters(s.trace.ops[made])) return made;
+      add(made);
+    }
+  }
+  return record::kNone;
+}
+
+std::string grouped(std::uint64_t value) {
+  std::string digits = std::to_string(value);
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<std::size_t>(at), 1, ',');
+  return digits;
+}
+
+std::optional<std::uint64_t> number_of(const record::Op& op, std::string_view name) {
+  for (const record::ScalarUse& scalar : op.scalars)
+    if (scalar.arg == name && scalar.number) return static_cast<std::uint64_t>(*scalar.number);
+  return std::nullopt;
+}
+
+// "2,048 bytes changed between writer and reader", and where they lie.
+std::string told_bytes(const record::Op& change) {
+  const auto bytes = number_of(change, record::kChangedBytes);
+  if (!bytes) return "values changed between writer and reader";
+  const std::uint64_t first = number_of(change, record::kFirstByte).value_or(0), end = number_of(change, record::kEndByte).value_or(0);
+  std::string text = (number_of(change, record::kAtLeast) ? "at least " : "") + grouped(*bytes) + " bytes changed between writer and reader (bytes " +
+                     grouped(first) + " to " + grouped(end - 1) + " of " + grouped(static_cast<std::uint64_t>(change.outputs[0].end - change.outputs[0].begin));
+  text += end - first == *bytes ? ", without a gap" : ", with gaps";
+  constexpr std::uint64_t kBlock = 2048;
+  return text + (*bytes % kBlock == 0 ? "; a multiple of 2,048)" : ")");
+}
+
+Finding of_unseen_write(const Scene& s, record::OpId id) {
+  const record::Op& change = s.trace.ops[id];
+  const record::TensorUse &before = change.inputs.front(), &after = change.outputs.front();
+  const record::OpId writer = producer(s.trace, id, before);
+  const record::Op* reader = id + 1 < s.trace.ops.size() ? &s.trace.ops[id + 1] : nullptr;
+  for (record::OpId next = id + 1; reader && reader->name == record::kUnseenWrite && next + 1 < s.trace.ops.size();) reader = &s.trace.ops[++next];
+  std::string text = told_bytes(change) + ": ";
+  text += writer == record::kNone ? "the memory was there before the step" : s.trace.ops[writer].name + at_line(s.trace, s.trace.ops[writer]) + " wrote this memory";
+  if (reader) text += ", " + reader->name + at_line(s.trace, *reader) + " reads it";
+  text += ", and no operator wrote there in between; the largest value was " + figure(before.health.absmax) + " and is " + figure(after.health.absmax);
+  if (after.health.zero > before.health.zero) text += ", and there are " + grouped(after.health.zero - before.health.zero) + " zeros more";
+  text += "; " + s.op->name + " only made a non-finite value of it";
+  Finding result = finding(s, "memory-corruption", kScoreOneMeaning + 40, text,
+                           "find what writes this memory beside PyTorch's operators: an extension, ctypes or a data_ptr() that is used too long, another "
+                           "thread, process or stream, or failing memory. A write that is meant belongs into an operator (torch.library)");
+  if (reader) mend_at(s.trace, *reader, &result);
+  const bool finite = number_of(change, record::kFiniteWithout).has_value();
+  if (finite) result.experiments.push_back({"whole step played again from its operators, without that write", "loss and gradients finite", true});
+  conclude(result, finite || (number_of(change, record::kChangedBytes) && !number_of(change, record::kAtLeast)));
+  return result;
+}
+
 class MemoryCorruption : public Rule {
  public:
   const char* name() const override { return "memory-corruption"; }
 
   std::optional<Finding> judge(const Evidence& evidence) const override {
     const Scene s(evidence);
+    if (const record::OpId change = unseen_write_behind(s); change != record::kNone) return of_unseen_write(s, change);
     if (const Changed changed = changed_since_forward(s); changed.use) {
       std::string text = "a tensor that backward needs was finite in forward and is not in backward";
       if (changed.written_by != record::kNone)

@@ -1,0 +1,133 @@
+"""Births in installed packages: the frame of the user's own script, and fixes that somebody can follow."""
+
+import jsonschema
+import pytest
+from helpers import run
+from process_support import SCHEMA
+
+PACKAGE = """
+import torch
+
+def spread(x):
+    centred = x - x.mean()
+    return centred / centred.std()          # in the package
+"""
+TRAIN = """
+import sys
+sys.path.insert(0, "FOLDER")
+import torch
+from torch import nn
+from strange import spread
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+def loss_of(out, i):
+    return spread(out * (0.0 if i == 3 else 1.0)).pow(2).mean()     # the user's line
+for i in range(6):
+    loss = loss_of(model(torch.randn(8, 4)), i)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def line_of(text, words):
+    return next(n for n, line in enumerate(text.strip().splitlines(), 1) if words in line)
+
+
+def explained(folder, where):
+    package = folder / where
+    package.mkdir(parents=True)
+    (package / "strange.py").write_text(PACKAGE.strip() + "\n")
+    got = run(folder, TRAIN.replace("FOLDER", str(package)))
+    jsonschema.validate(got.report, SCHEMA.schema)
+    return got, got.the_alarm()
+
+
+def test_a_birth_in_a_package_names_the_users_frame_and_the_fix_is_there(tmp_path):
+    got, alarm = explained(tmp_path, "lib/site-packages")
+    birth = alarm["births"][0]
+    assert birth["file"].endswith("/site-packages/strange.py") and "in the package" in birth["source"]
+    own = birth["user_frame"]
+    here = line_of(TRAIN, "the user's line")
+    assert (own["file"], own["line"], own["function"]) == (str(tmp_path / "train.py"), here, "loss_of")
+    assert "the user's line" in own["source"]
+    fix = alarm["fix"]
+    assert (fix["file"], fix["line"]) == (str(tmp_path / "train.py"), here), fix
+    assert "one of the package strange.py (strange.py:5)" in fix["text"] and "diff" not in fix
+    assert f"train.py:{here}" in got.err
+    html = next(tmp_path.glob("finitude-runs/*/report.html")).read_text()
+    assert "reached from" in html and f"train.py:{here}" in html
+
+
+@pytest.mark.parametrize("where", ["lib", "site_packages"])
+def test_a_module_of_the_users_own_has_no_other_frame(tmp_path, where):
+    _, alarm = explained(tmp_path, where)
+    birth = alarm["births"][0]
+    assert birth["file"].endswith("strange.py") and birth["user_frame"] is None
+    assert alarm["fix"]["file"].endswith("strange.py") and "package" not in alarm["fix"]["text"]
+
+
+CHECKPOINTED = """
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+torch.manual_seed(0)
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 8)
+    def forward(self, x):
+        return LAST
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block, self.head = BLOCK, nn.Linear(8, 1)
+    def forward(self, x):
+        return self.head(checkpoint(self.block, x, use_reentrant=REENTRANT))        # the checkpoint
+model = Net()
+opt = torch.optim.SGD(model.parameters(), lr=1e-9)
+for i in range(4):
+    loss = model(torch.randn(64, 8)).pow(2).mean() * 1e4
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+# glibc fills what malloc hands out with the other bits of this byte: floats of 3.4e38. Then it is no chance whether a run fails.
+PERTURBED = {"MALLOC_PERTURB_": "128"}
+BLOCKS = {
+    "no line of its own": "nn.Sequential(nn.Linear(8, 8), nn.RReLU())",
+    "a line of its own": "Block()",
+}
+
+
+def checkpointed(block, last="nn.functional.rrelu(self.up(x), training=True)", reentrant=False):
+    return CHECKPOINTED.replace("BLOCK", block).replace("LAST", last).replace("REENTRANT", str(reentrant))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [BLOCKS["no line of its own"], pytest.param(BLOCKS["a line of its own"], marks=pytest.mark.thorough)])
+def test_a_checkpoint_that_ends_before_the_noise_is_written(tmp_path, block):
+    text = checkpointed(block)
+    got = run(tmp_path, text, env=PERTURBED, cold=True)
+    if not got.alarms:
+        pytest.skip("this version of torch writes the noise before the recomputation ends")
+    alarm = got.the_alarm()
+    birth, fix = alarm["births"][0], alarm["fix"]
+    here = line_of(text, "# the checkpoint")
+    assert birth["node"] == "RreluWithNoiseBackward0" and alarm["cause"]["class"] == "uninitialised-memory", alarm["cause"]
+    assert birth["line"] == (here if "Sequential" in block else line_of(text, "rrelu(self.up")), birth
+    assert fix["line"] == here and "set_checkpoint_early_stop(False)" in fix["text"] and "use_reentrant=True" in fix["text"], fix
+    assert "a bug of torch" in fix["text"]
+
+
+def test_the_fix_of_the_checkpoint_keeps_it_silent(tmp_path):
+    run(tmp_path, checkpointed(BLOCKS["a line of its own"], reentrant=True)).assert_silent()
+
+
+def test_an_operation_of_a_checkpointed_block_is_named_where_the_checkpoint_is_called(tmp_path):
+    """A block without a line of its own: it is computed anew inside of loss.backward(), which is no line to mend."""
+    text = checkpointed("nn.Sequential(nn.Linear(8, 8), nn.Softmax(1), nn.LogSoftmax(1), nn.Threshold(-1e9, 0.0))")
+    text = text.replace("torch.randn(64, 8)", "torch.randn(64, 8) * (1e38 if i == 2 else 1.0) * (1e38 if i == 2 else 1.0)")
+    got = run(tmp_path, text)
+    assert got.alarms and all(b["line"] != line_of(text, "loss.backward()") for b in got.alarms[0]["births"]), got.told()
