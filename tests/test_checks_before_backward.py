@@ -23,6 +23,7 @@ CHECKS = [
     "torch.isnan(torch.stack([loss, loss])).any()", "not (loss.item() < 1e9)", "torch.isnan(loss.detach())",
     "not math.isfinite(loss.detach().cpu().item())", "not torch.isfinite(loss.detach()).all()", "math.isnan(loss.detach())",
     "not loss < 1e9", "math.isnan(loss.detach().tolist())", "np.isnan(loss.detach())",
+    "math.isnan(loss.data.item())",
 ]
 
 
@@ -237,3 +238,25 @@ def test_no_operator_has_another_kernel_and_no_name_is_another_object(tmp_path):
         """
     want, got = plain(tmp_path, write_script(tmp_path, text)), run(tmp_path, text)
     assert want.out.startswith("True") and (got.code, got.out) == (0, want.out), got.told()
+
+
+def test_after_a_watch_torch_has_its_own_functions_again(tmp_path):
+    text = """
+        import ctypes
+        import torch
+        import finitude
+        def word(address):
+            return ctypes.c_void_p.from_address(address).value
+        def functions():
+            base, apart = torch._C.TensorBase, torch._C._VariableFunctions
+            return [word(word(id(base.__dict__[n]) + 40) + 8) for n in ("item", "isnan", "__ne__", "detach", "data", "numpy", "sum")] + \\
+                   [word(word(id(getattr(apart, n)) + 16) + 8) for n in ("isnan", "eq", "sum")]
+        before = functions()
+        for again in range(2):
+            with finitude.watch(report="r.json", runs="runs"):
+                print([now == torchs for now, torchs in zip(functions(), before)])
+            print(functions() == before)
+        """
+    done = plain(tmp_path, write_script(tmp_path, text))
+    during = [False] * 6 + [True] + [False] * 2 + [True]
+    assert done.code == 0 and done.out == f"{during}\nTrue\n" * 2, done.told()

@@ -45,16 +45,28 @@ PyObject* argument(PyObject* args, Py_ssize_t index) {
   return args != nullptr && index < PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, index) : nullptr;
 }
 
+// `loss.data` makes a copy without a graph too.
+struct {
+  PyGetSetDef* table = nullptr;
+  getter of_torch = nullptr;
+} data_place;
+
+// The plain tensor that it is; else null: a subclass answers for itself.
+const at::Tensor* plain_tensor(PyObject* value) noexcept {
+  if (value == nullptr || !THPVariable_CheckExact(value)) return nullptr;
+  const at::Tensor& tensor = THPVariable_Unpack(value);
+  return tensor.defined() && observe::is_ordinary(*tensor.unsafeGetTensorImpl()) ? &tensor : nullptr;
+}
+
 template <std::size_t i>
 void look(PyObject* self, PyObject* args) noexcept {
   constexpr Way way = kWays[i];
   PyObject* value = way.is_function ? argument(args, 0) : self;
   if (way.looks == Looks::kAtItself && argument(args, way.is_function ? 1 : 0) != value) return;
-  if (value == nullptr || !THPVariable_CheckExact(value)) return;  // a subclass answers for itself
-  const at::Tensor& tensor = THPVariable_Unpack(value);
-  if (!tensor.defined() || !observe::is_ordinary(*tensor.unsafeGetTensorImpl())) return;
-  if (way.looks == Looks::kToCopy) value_copied(tensor);
-  else value_checked(tensor);
+  const at::Tensor* tensor = plain_tensor(value);
+  if (tensor == nullptr) return;
+  if (way.looks == Looks::kToCopy) value_copied(*tensor);
+  else value_checked(*tensor);
 }
 
 template <std::size_t i>
@@ -67,6 +79,11 @@ template <std::size_t i>
 PyObject* with_arguments(PyObject* self, PyObject* args, PyObject* kwargs) {
   look<i>(self, args);
   return reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(places[i].of_torch))(self, args, kwargs);
+}
+
+PyObject* data_of(PyObject* self, void* closure) {
+  if (const at::Tensor* tensor = plain_tensor(self)) value_copied(*tensor);
+  return data_place.of_torch(self, closure);
 }
 
 // The entry of torch's table; null where that is not one. `owners`: torch's class of methods, and that of functions.
@@ -103,6 +120,17 @@ void put_all(PyObject* methods, PyObject* functions, std::index_sequence<i...>) 
   (put<i>(methods, functions), ...);
 }
 
+void put_data(PyObject* methods) {
+  PyObject* found = PyObject_GetAttrString(methods, "data");
+  PyGetSetDef* table = nullptr;
+  if (found != nullptr && Py_IS_TYPE(found, &PyGetSetDescr_Type)) table = reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
+  PyErr_Clear();
+  Py_XDECREF(found);
+  if (data_place.table != nullptr || table == nullptr || table->get == nullptr || table->get == &data_of) return;
+  data_place = {table, table->get};
+  table->get = &data_of;
+}
+
 }  // namespace
 
 void watch_check_methods(bool on) {
@@ -111,6 +139,8 @@ void watch_check_methods(bool on) {
       PyMethodDef* table = std::exchange(place.table, nullptr);
       if (table != nullptr && table->ml_meth == place.ours) table->ml_meth = place.of_torch;
     }
+    PyGetSetDef* table = std::exchange(data_place.table, nullptr);
+    if (table != nullptr && table->get == &data_of) table->get = data_place.of_torch;
     return;
   }
   const ErrorAside aside;
@@ -118,6 +148,7 @@ void watch_check_methods(bool on) {
   PyObject* methods = torch != nullptr ? PyObject_GetAttrString(torch, "TensorBase") : nullptr;
   PyObject* functions = methods != nullptr ? PyObject_GetAttrString(torch, "_VariableFunctions") : nullptr;
   if (functions != nullptr) put_all(methods, functions, std::make_index_sequence<kWays.size()>());
+  if (methods != nullptr) put_data(methods);
   PyErr_Clear();
   Py_XDECREF(functions);
   Py_XDECREF(methods);
