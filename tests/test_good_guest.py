@@ -103,7 +103,7 @@ def test_so_is_a_frozen_one_that_the_optimizer_writes(tmp_path):
 STREAMS = {
     "None": "sys.stderr = None",
     "closed": "sys.stderr.close()",
-    "one that fails": "sys.stderr = type('Broken', (), {'write': lambda *_: 1 / 0, 'flush': lambda *_: None})()",
+    "one that fails": "sys.stderr = type('Broken', (), {'write': lambda *_: 1 / 0, 'flush': lambda *_: None, 'closed': False})()",
     "no standard output either": "print('begun', flush=True); sys.stdout = sys.stderr = None",
 }
 LOOP = helpers.TRAINING + """
