@@ -8,7 +8,7 @@ import pytest
 import failure_sweep as sweep
 
 SEED = 20
-SAMPLE = 12
+SAMPLE = 10
 ERRORS = ("ZeroDivisionError", "MemoryError", "RecursionError")
 
 
@@ -40,7 +40,7 @@ def test_a_sample_of_them_fails_one_in_each_run(found, tmp_path):
 
 # Those without which no alarm would be explained, decided or written.
 NEEDED = ["first_run/session.py:on_window", "first_run/session.py:act", "first_run/session.py:_conclude", "second_run/rewind.py:begin",
-          "second_run/rewind.py:end", "findings/report.py:write", "findings/report.py:document", "program/discover.py:names"]
+          "findings/report.py:write", "findings/report.py:document", "program/discover.py:names"]
 
 
 @pytest.mark.parametrize("place", NEEDED)

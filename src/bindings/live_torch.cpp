@@ -195,8 +195,13 @@ void tell_raised() {
   if (value != nullptr && trace != nullptr) PyException_SetTraceback(value, trace);
   if (value != nullptr) {
     PyObject* r = call_cold("on_backward_raised", value);
-    if (r == nullptr) switch_off("on_backward_raised");
-    Py_XDECREF(r);
+    if (r == nullptr) {  // raised by a signal handler of the program: that is what it hears
+      Py_XDECREF(type);
+      Py_XDECREF(value);
+      Py_XDECREF(trace);
+      return;
+    }
+    Py_DECREF(r);
   }
   PyErr_Restore(type, value, trace);
 }
@@ -219,8 +224,8 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
     if (l.wake_on_backward) {
       l.wake_on_backward = false;
       PyObject* r = call_cold("on_backward", args[0]);
-      if (r == nullptr) switch_off("on_backward");
-      Py_XDECREF(r);
+      if (r == nullptr) return nullptr;  // raised by a signal handler of the program
+      Py_DECREF(r);
     }
     as_guest(before_backward);
     ++l.counters.backward_calls;
@@ -244,6 +249,7 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   --engine_depth;
   if (outermost && result != nullptr) as_guest(after_backward);
   if (outermost && result != nullptr && l.on && !tell_dropped()) Py_CLEAR(result);
+  if (result != nullptr && PyErr_Occurred() != nullptr) Py_CLEAR(result);  // of a signal handler of the program, in on_left_bad
   if (outermost && result == nullptr && torch::autograd::AnomalyMode::is_enabled()) tell_raised();
   return result;
 }

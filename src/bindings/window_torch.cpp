@@ -195,8 +195,7 @@ void after_backward() {
   tape_backward_ended();
   if (left_bad == nullptr) return;
   PyObject* r = call_cold("on_left_bad", left_bad);
-  if (r == nullptr) switch_off("on_left_bad");
-  Py_XDECREF(r);
+  Py_XDECREF(r);  // null: a signal handler of the program has raised; the error stays, and backward raises it
 }
 
 bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late) {

@@ -55,6 +55,8 @@ def _tried(name, args):
             session.part(ends.unexplained, session, why)
         return _decided(name, optimizer, why, raises=False)
     except BaseException as e:
+        if signals.is_of_handler(e):
+            raise
         fail(e)
         if session.target is not None:
             return session.target.failed(session)

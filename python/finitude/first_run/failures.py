@@ -32,9 +32,9 @@ class Failures:
 
     def note(self, error):
         """Raises nothing, not even where memory is short."""
-        if rehearsal.is_under_way():
-            rehearsal.end(rehearsal.UNKNOWN)   # the process itself is to meet it
         try:
+            if rehearsal.is_under_way():
+                rehearsal.end(rehearsal.UNKNOWN)   # the process itself is to meet it
             self._note(error)
         except BaseException:
             self._report.failures.append({"where": "", "text": type(error).__name__, "step": 0, "times": 1})

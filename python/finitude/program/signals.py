@@ -71,6 +71,25 @@ def let_go():
         handler(number, None)
 
 
+def is_of_handler(error):
+    """Was it raised by one of the program's handlers, where those are not wrapped?"""
+    codes = {id(code) for number in signal.valid_signals() for code in _codes(signal.getsignal(number))}
+    trace = error.__traceback__
+    while trace is not None:
+        if id(trace.tb_frame.f_code) in codes:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _codes(handler):
+    while (inner := getattr(handler, "func", None)) is not None:     # functools.partial
+        handler = inner
+    for it in (handler, getattr(type(handler), "__call__", None)):
+        if (code := getattr(it, "__code__", None)) is not None:      # of a method, too
+            yield code
+
+
 def take():
     """What a handler of the program raised since the last call, or None."""
     global _raised

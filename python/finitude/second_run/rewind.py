@@ -17,7 +17,7 @@ from ..program import discover, quiet, readers, rehearsal, sinks as sinks_of, st
 from ..program.files import HeldFiles, written_twice
 from ..program.heap import Ledger
 from ..program.quiet import Quiet
-from . import restart
+from . import restart, room
 from .shared import Gradients
 from .weights import Weights
 
@@ -83,6 +83,8 @@ def _begin(session, optimizer, alarm, sinks, tries, expected, vote, down, losses
         return False, f"{way}: {why}"
     stepping = [optimizer, *over]
     params = [p for o in stepping for p in discover.parameters(o)]
+    if why := room.lacks(stepping):
+        return False, f"{way}: {why}"
     expected = expected or findings.fingerprint(optimizer)
     held = [(kind, name, tensor.clone() if tensor is not None else None) for kind, name, tensor in sinks]
     since = _native.rewind_since()
