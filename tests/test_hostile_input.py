@@ -266,7 +266,7 @@ def test_orders_for_a_second_run_and_their_results(tmp_path):
             put(pathlib.Path(wanted.result), json.dumps(result).encode() if which else mutations.text_of(mutations.damaged(result, draw), draw))
             if wanted.take_over("", False):
                 taken.append(1)
-                assert merge._is_report(member.document)
+                assert merge.is_report(member.document)
             os.unlink(wanted.result)
 
     mutations.tries(3000, 9, one)

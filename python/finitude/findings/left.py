@@ -36,7 +36,7 @@ def state(directory, document=None):
 def told(directory, document):
     """The report as a reader gives it: of a run that has not ended by itself, how it stands."""
     now = state(directory, document)
-    if now == "killed":   # what it was writing is there or will not be
+    if now == "killed" and merge.is_report(document):   # what it was writing is there or will not be
         document = merge.settled(document)
     return document if now == "finished" else {**document, "outcome": now}
 

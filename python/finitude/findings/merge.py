@@ -118,7 +118,7 @@ def _is_shallow(value, left=32):  # as src/show/json_file.cpp has it
     return left > 0 and all(_is_shallow(one, left - 1) for one in inner if isinstance(one, (dict, list)))
 
 
-def _is_report(document):
+def is_report(document):
     """What merging relies on: a report may have been left by anything."""
     return _is_shallow(document) and _has(document, watched=dict, outcome=str, reason=str, alarms=list, advisories=list) and \
         all(_is_count(document["watched"].get(key)) for key in COUNTS) and \
@@ -157,7 +157,7 @@ def members(directory):
     found = []
     for path in member_folders(directory):
         document = _read(os.path.join(path, "report.json"))
-        if document is not None and not _is_report(document):
+        if document is not None and not is_report(document):
             document = None
         document = document and settled(document)
         unwatched = _read(os.path.join(path, "unwatched.json")) or {}

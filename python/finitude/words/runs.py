@@ -24,10 +24,10 @@ def _report_of(directory):
     """Its report.json, None where it has none that can be read."""
     try:
         document = plain_json.read(os.path.join(directory, "report.json"), MAX_BYTES)
-        document["watched"]["steps"], document["outcome"], document["alarms"]
-        return document
+        types = type(document["watched"]["steps"]), type(document["outcome"]), type(document["alarms"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return document if types == (int, str, list) else None
 
 
 def _line(name, directory):
@@ -37,7 +37,7 @@ def _line(name, directory):
         return ""
     found = left.capsules(directory)
     if document is not None:
-        outcome, reason = left.told(directory, document)["outcome"], document.get("reason", "")
+        outcome, reason = left.told(directory, document)["outcome"], str(document.get("reason", ""))
         steps, alarms = document["watched"]["steps"], document["alarms"]
         if outcome in ("running", "killed"):
             steps = max(steps, left.steps(directory))
