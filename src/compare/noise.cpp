@@ -37,7 +37,7 @@ bool normalises(std::string_view name) {
 bool averages(const Call& call) {
   if (any_word(call.op, [](std::string_view w) { return w == "mean" || w == "avg"; })) return true;
   return std::any_of(call.scalars.begin(), call.scalars.end(),
-                     [](const Scalar& s) { return s.arg == "reduction" && s.text == "1"; });
+                     [](const Scalar& s) { return s.arg == "reduction" && s.text == "mean"; });
 }
 
 double rms(const Tensor& t) {

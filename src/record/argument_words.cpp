@@ -14,12 +14,14 @@ constexpr std::string_view kDtypes[] = {
     "quint4x2",      "quint2x4",   "bits1x8",         "bits2x4",         "bits4x2", "bits8",  "bits16",  "float8_e5m2",
     "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "uint16",     "uint32", "uint64"};
 constexpr std::string_view kLayouts[] = {"strided", "sparse_coo", "sparse_csr", "mkldnn", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"};
+constexpr std::string_view kReductions[] = {"none", "mean", "sum"};  // at::Reduction
 constexpr std::string_view kMemoryFormats[] = {"contiguous_format", "preserve_format", "channels_last", "channels_last_3d"};
 
 std::span<const std::string_view> names_of(std::string_view argument) {
   if (argument == "dtype" || argument.ends_with("_dtype")) return kDtypes;
   if (argument == "layout") return kLayouts;
   if (argument == "memory_format") return kMemoryFormats;
+  if (argument == "reduction") return kReductions;
   return {};
 }
 

@@ -10,6 +10,7 @@ TEST(ArgumentWords, NamesEnumerations) {
   EXPECT_EQ(argument_word("input_dtype", "15"), "bfloat16");
   EXPECT_EQ(argument_word("layout", "1"), "sparse_coo");
   EXPECT_EQ(argument_word("memory_format", "2"), "channels_last");
+  EXPECT_EQ(argument_word("reduction", "1"), "mean");
 }
 
 TEST(ArgumentWords, LeavesOtherTextAlone) {
