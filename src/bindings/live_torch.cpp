@@ -248,8 +248,8 @@ PyObject* run_backward(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   }
   --engine_depth;
   if (outermost && result != nullptr) as_guest(after_backward);
-  if (outermost && result != nullptr && l.on && !tell_dropped()) Py_CLEAR(result);
   if (result != nullptr && PyErr_Occurred() != nullptr) Py_CLEAR(result);  // of a signal handler of the program, in on_left_bad
+  if (outermost && result != nullptr && l.on && !tell_dropped()) Py_CLEAR(result);
   if (outermost && result == nullptr && torch::autograd::AnomalyMode::is_enabled()) tell_raised();
   return result;
 }
