@@ -61,7 +61,7 @@ std::string capsule_write_beside(const std::string& folder, const std::string& a
   nlohmann::json about = about_of(about_text);
   const replay::LineText text = line_text(line_of);
   bool interrupted = false;
-  replay::Beside beside{folder, player, runs, keep, false, {}};
+  replay::KeptBeside beside{folder, player, runs, keep, false, {}};
   beside.interrupted = [&] {
     const py::gil_scoped_acquire gil;
     return interrupted = PyErr_CheckSignals() != 0;  // what its handler raised is kept for the end

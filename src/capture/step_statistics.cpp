@@ -9,6 +9,7 @@
 
 #include "base/checksum.h"
 #include "capture/wire.h"
+#include "record/bad_rows.h"
 #include "record/told_range.h"
 
 namespace finitude::capture {
@@ -315,7 +316,7 @@ class Reader {
     if ((bits & kCounted) != 0) counts(t.health);
     if ((bits & kBad) != 0) {
       t.first_bad = number() - 1;
-      numbers(record::kMaxBadRows, &t.bad_rows);
+      numbers(record::kMostBadRows, &t.bad_rows);
     }
     return t;
   }

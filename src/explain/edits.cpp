@@ -158,10 +158,18 @@ Edits& Edits::left_out(double fill, std::string switch_on) {
   edit.to = fill;
   const record::Op* op = call();
   edit.text = "what " + (op ? plain_name(op->name) : std::string("it")) +
-              " has no value or derivative for left out with torch.where, before and after";
+              " has no value or derivative for left out with torch.where, before and after" +
+              (fill == 0 ? std::string() : ", filled with " + figure(fill));
   if (!switch_on.empty()) edit.text = switch_on + "=True";
   edit.switch_on = std::move(switch_on);
   add(std::move(edit));
+  return *this;
+}
+
+Edits& Edits::advised(std::string advice, std::string text) {
+  if (edits_.empty()) return *this;
+  edits_.back().advice = std::move(advice);
+  if (!text.empty()) edits_.back().text = std::move(text);
   return *this;
 }
 
@@ -190,6 +198,7 @@ void also_at_other_births(Finding& finding, const Evidence& evidence) {
   }
   if (more.empty()) return;
   std::vector<Edit> widened = finding.edits;
+  std::erase_if(widened, [](const Edit& edit) { return !edit.args.empty(); });  // of several operators as it is
   for (Edit& edit : widened) {
     edit.ops.insert(edit.ops.end(), more.begin(), more.end());
     edit.text += ", at every birth of this kind";
@@ -222,7 +231,7 @@ std::string numbered(const std::vector<std::size_t>& numbers, std::size_t of) {
 
 void also_at_guilty_calls(Finding& finding, const std::vector<Edit>& wide, const Evidence& evidence) {
   for (const Edit& edit : wide) {
-    if (edit.ops.size() < 2 || edit.kind == Edit::Kind::kCompute) continue;
+    if (edit.ops.size() < 2 || edit.kind == Edit::Kind::kCompute || !edit.args.empty()) continue;
     std::vector<record::OpId> calls = edit.ops;
     std::ranges::sort(calls);
     Edit narrow = edit;

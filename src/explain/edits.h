@@ -30,6 +30,8 @@ class Edits {
   // Infinities become the largest finite number of the format.
   Edits& bounded(std::string_view arg);
   Edits& left_out(double fill = 0, std::string switch_on = {});
+  // What to write in the program where the edit before this one is the fix, and how it is called, where that is not empty.
+  Edits& advised(std::string advice, std::string text = {});
   Edits& computed_in(sense::DType dtype);
 
   void into(Finding& finding) const;

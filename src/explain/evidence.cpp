@@ -168,7 +168,8 @@ Scene::Scene(const Evidence& e) : evidence(e), trace(e.trace), birth(birth_of(e)
   if (const auto* from = op_at(trace, start)) {
     if (const auto* use = bad_input(*from)) {
       const BadOrigin origin = bad_origin(trace, start, *use);
-      if (origin.op != kNone && !origin.intended) culprit = origin.op;
+      const auto& meant = e.located.meant.ops;
+      if (origin.op != kNone && !origin.intended && std::ranges::find(meant, origin.op) == meant.end()) culprit = origin.op;
     } else if (backward && bad_output(*from)) {
       culprit = start;
     }

@@ -33,9 +33,11 @@ struct Finding {
   std::vector<Experiment> experiments;
   std::string fix_text;                        // empty: none known
   std::string fix_file; int fix_line = 0;
+  bool fix_is_no_edit = false;                 // the text names another way than the edits can try
   int score = 0;                               // rules compete; the highest wins
 
   std::vector<replay::Edit> edits;             // by which the fix can be tried on the whole step, best first
+  std::optional<replay::Beside> beside;        // 0 / 0 that may have a limit
   std::vector<std::int64_t> rows;              // of the birth
   record::OpId born_in = record::kNone;        // the op whose result is the birth, or the first that read it
   std::vector<std::int64_t> loaded;            // samples in the step's batches, as their loader counts them; empty: not told

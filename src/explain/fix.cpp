@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "explain/evidence.h"
@@ -35,7 +38,8 @@ std::string outcome_of(const StepTrial& trial) {
   if (!trial.difference.empty()) return "finite, but it also changes what was finite: " + trial.difference;
   return "loss and gradients finite, " +
          (trial.compared == 0 ? std::string("nothing else in reach to compare")
-                              : counted(trial.compared, "value") + " that the birth did not touch as before");
+                              : counted(trial.compared, "value") + " that the birth did not touch as before") +
+         (trial.rounding_in.empty() ? "" : ", within what rounding in " + trial.rounding_in + " moves them");
 }
 
 std::string place_words(const replay::GuiltyElement& element) {
@@ -69,6 +73,30 @@ bool weights_may_have_grown(const std::string& cause_class) {
   return cause_class == "learning-rate" || cause_class == "exploding-gradient" || cause_class == "overflow" || cause_class == "exp-overflow";
 }
 
+struct Limit {
+  std::string name;            // of the experiment
+  std::vector<double> values;  // by element that was NaN; empty: there is no limit, or it could not be tried
+};
+
+// Two steps towards the zero, from each side on which there are such values, have to agree.
+Limit find_limit(replay::StepLab& lab, const replay::Beside& beside) {
+  constexpr double kNear = 1e-5, kFar = 1e-3;
+  const double side = beside.above ? 1 : -1;
+  const std::vector<double> near = lab.beside(beside, side * kNear), far = lab.beside(beside, side * kFar);
+  const std::vector<double> other = beside.above && beside.below ? lab.beside(beside, -kNear) : near;
+  Limit found{"beside the zero, " + figure(side * kNear) + " and " + figure(side * kFar) + " in its place, in float64", {}};
+  if (near.size() != far.size() || near.size() != other.size()) return found;
+  for (std::size_t i = 0; i < near.size(); ++i) {
+    const double scale = std::max(1.0, std::abs(near[i]));
+    const bool agree = std::isfinite(near[i]) && std::abs(near[i] - far[i]) <= 0.02 * scale && std::abs(near[i] - other[i]) <= 1e-3 * scale;
+    if (!agree) return {};
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3g", std::abs(near[i]) < 1e-3 ? 0 : near[i]);
+    found.values.push_back(std::strtod(text, nullptr));
+  }
+  return found;
+}
+
 class Trials {
  public:
   Trials(Finding& finding, replay::StepLab& lab, const TimeBudget& budget, const record::Trace* trace, const StepHistory* history)
@@ -87,6 +115,7 @@ class Trials {
                                                      std::chrono::duration<double>(limit_)));
     // It may settle the class, which must not depend on how busy the machine is: made in any case, it is two replays.
     judge_fill(finding_, lab_.filled((limit_ - spent()) / 4), trace_);
+    limit();
     fix();
     if (allows(3 * step)) {
       const int same = lab_.again(3);
@@ -97,6 +126,7 @@ class Trials {
       Edit edit;
       edit.kind = Edit::Kind::kCompute;
       edit.dtype = sense::DType::kFloat64;
+      edit.finite_only = true;
       if (!finding_.edits.empty()) edit.ops = finding_.edits.front().ops;
       return lab_.run(edit);
     });
@@ -131,6 +161,30 @@ class Trials {
     finding_.experiments.push_back(std::move(experiment));
   }
 
+  // 0 / 0 may have a limit, which is another value than an epsilon in the denominator makes of it.
+  void limit() {
+    if (!finding_.beside || finding_.edits.empty() || !allows(8 * lab_.step_seconds())) return;
+    const Limit found = find_limit(lab_, *finding_.beside);
+    if (found.values.empty() || std::ranges::all_of(found.values, [](double v) { return v == 0; })) return;
+    const auto [low, high] = std::ranges::minmax(found.values);
+    const std::string what = low == high ? figure(low) : "values from " + figure(low) + " to " + figure(high);
+    add(found.name, "the quotient tends to " + what, std::nullopt);
+    finding_.text += "; beside the zero the quotient tends to " + what + ": that is its limit there";
+    const std::string otherwise = "a clamp or an epsilon in the denominator alone makes 0 of it";
+    if (low != high) {
+      finding_.fix_text += "; but " + otherwise + ": add the epsilon to what numerator and denominator are both computed from";
+      return;
+    }
+    Edit edit;
+    edit.kind = Edit::Kind::kLeaveOut;
+    edit.ops = finding_.edits.front().ops;
+    edit.to = low;
+    edit.text = "0 / 0 replaced by its limit " + what + " with torch.where, and its derivative by 0";
+    edit.advice = "give the quotient its limit where both are zero: torch.where(zero, " + what +
+                  ", a / torch.where(zero, 1, b)) with zero = (b == 0); " + otherwise;
+    finding_.edits.insert(finding_.edits.begin(), std::move(edit));
+  }
+
   void fix() {
     int nearest = 0;
     double each = 4 * lab_.step_seconds();  // two replays, copies and comparisons
@@ -149,6 +203,9 @@ class Trials {
         finding_.fix_tried = edit.text;
         finding_.fix_outcome = std::move(outcome);
         finding_.fix_edit = edit;
+        if (!edit.advice.empty()) finding_.fix_text = edit.advice;
+        else if (finding_.fix_is_no_edit) finding_.fix_text += " (not tried here); tried: " + edit.text;
+        if (!edit.file.empty()) finding_.fix_file = edit.file, finding_.fix_line = edit.line;
         return;
       }
       // Of those that did not do, the one that came nearest is told.
@@ -173,7 +230,7 @@ class Trials {
     }
     finding_.batch_rows = found.rows;
     finding_.of_batch = found.of_batch;
-    if (!found.more && !found.together && static_cast<std::int64_t>(found.guilty.size()) < found.rows)
+    if (!found.more && !found.together && found.one_by_one && static_cast<std::int64_t>(found.guilty.size()) < found.rows)
       finding_.guilty = found.guilty;
     std::string which;
     constexpr std::size_t kShown = 8;
@@ -189,6 +246,7 @@ class Trials {
             (found.of_samples ? "" : " of an input") + " replaced by a copy of " + one + " " + std::to_string(found.filler),
         std::string(found.more ? "still not finite: there are more of them" : well) +
             (found.together ? "; none of them alone " + fails
+             : !found.one_by_one ? "; so many are not tried one by one"
              : found.guilty.size() > 1 ? "; each of them alone " + fails
                                        : ""),
         std::nullopt);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "explain/edits.h"
 #include "explain/trace_builder.h"
@@ -23,6 +24,7 @@ class TableStep : public replay::StepLab {
   replay::GuiltyRows rows;
   replay::FillTrial fill;
   StepTrial earlier;
+  double (*quotient)(double) = nullptr;
   std::vector<double> shares;
   std::vector<StepTrial> answers;
   std::vector<Edit> asked;
@@ -44,6 +46,9 @@ class TableStep : public replay::StepLab {
     return earlier;
   }
   int again(int) override { return same; }
+  std::vector<double> beside(const replay::Beside&, double value) override {
+    return quotient ? std::vector<double>{quotient(value)} : std::vector<double>{};
+  }
 };
 
 StepTrial ran(std::vector<std::string> bad = {}, std::string difference = {}) {
@@ -78,6 +83,44 @@ TEST(Fix, WhatOtherRanksGaveIsNeitherHeldAgainstAFixNorVerified) {
   EXPECT_FALSE(finding.fix_verified);
   EXPECT_EQ(finding.fix_outcome,
             "cannot be told from one rank's tape: this rank's own values are finite, 2 gradients come from all ranks as recorded");
+}
+
+TEST(Fix, AQuotientOfZerosGetsItsLimitWhereItHasOneThatIsNotZero) {
+  const auto fix_of = [](double (*quotient)(double)) {
+    Finding finding = with_edits(1);
+    finding.beside.emplace();
+    TableStep step;
+    step.quotient = quotient;
+    step.answers = {ran()};
+    try_on_step(finding, step, {});
+    return finding;
+  };
+  const Finding sine = fix_of([](double v) { return std::sin(v) / v; });
+  EXPECT_EQ(sine.fix_edit->kind, Edit::Kind::kLeaveOut);
+  EXPECT_EQ(sine.fix_edit->to, 1);
+  EXPECT_NE(sine.text.find("tends to 1"), std::string::npos) << sine.text;
+  EXPECT_NE(sine.fix_text.find("its limit"), std::string::npos) << sine.fix_text;
+  for (const auto none : {+[](double v) { return std::fabs(v) / v; }, +[](double v) { return 1 / v; }, +[](double) { return 0.0; }})
+    EXPECT_EQ(fix_of(none).fix_tried, "edit 0");
+}
+
+TEST(Fix, TheTextSaysWhatWasTriedWhereItNamesAnotherWay) {
+  Finding finding = with_edits(2);
+  finding.fix_text = "another function";
+  finding.fix_is_no_edit = true;
+  TableStep step;
+  step.answers = {ran()};
+  Finding advised = finding;
+  advised.edits[0].advice = "write this";
+  advised.edits[0].file = "model.py";
+  advised.edits[0].line = 3;
+  try_on_step(finding, step, {});
+  EXPECT_EQ(finding.fix_text, "another function (not tried here); tried: edit 0");
+  TableStep again;
+  again.answers = {ran()};
+  try_on_step(advised, again, {});
+  EXPECT_EQ(advised.fix_text, "write this");
+  EXPECT_EQ(advised.fix_line, 3);
 }
 
 TEST(Fix, TheFirstVerifiedEditIsTheFix) {

@@ -247,6 +247,10 @@ OpId producer(const Trace& trace, OpId reader, const TensorUse& use) {
   return last_writer(trace, reader, use, false);
 }
 
+OpId bad_producer(const Trace& trace, OpId reader, const TensorUse& use) {
+  return last_writer(trace, reader, use, true);
+}
+
 bool is_carrier(const Op& op) {
   if (op.is_view) return true;
   return one_of(plain_name(op.name), {"clone",          "copy",          "to",

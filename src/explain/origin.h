@@ -11,6 +11,9 @@ namespace finitude::explain {
 // none traced.
 record::OpId producer(const record::Trace& trace, record::OpId reader, const record::TensorUse& use);
 
+// The same of a bad value: not an op that wrote nothing but finite values into a part of it.
+record::OpId bad_producer(const record::Trace& trace, record::OpId reader, const record::TensorUse& use);
+
 // Passes values on unchanged but for rounding: views, copies, casts, gathers of existing elements.
 bool is_carrier(const record::Op& op);
 // The tensor input a carrier takes its values from.

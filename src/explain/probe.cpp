@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "locate/flows_on.h"
+#include "record/bad_rows.h"
+
 namespace finitude::explain {
 
 namespace {
@@ -21,6 +24,15 @@ std::string outcome_of(const Trial& trial, bool expect_finite) {
   return (expect_finite ? "not finite: " : "still ") + what;
 }
 
+// What is judged are results that are used, not notes that the operator keeps for its backward: a kernel may not have written all of them.
+void keep_results(const record::Trace& trace, record::OpId op, Trial* trial) {
+  if (trial->outputs.size() != trace.ops[op].outputs.size()) return;
+  std::vector<sense::Health> kept;
+  for (std::size_t i = 0; i < trial->outputs.size(); ++i)
+    if (locate::flows_on(trace, op, i)) kept.push_back(trial->outputs[i]);
+  trial->outputs = std::move(kept);
+}
+
 }  // namespace
 
 Probe::Probe(const Scene& scene, record::OpId op) : scene_(scene), op_(op) {}
@@ -30,6 +42,7 @@ bool Probe::record(std::string name, const Variant& variant, bool expect_finite,
   if (!lab || op_ >= scene_.trace.ops.size() || !scene_.trace.ops[op_].captured) return false;
   Trial trial = lab->run(op_, variant);
   if (!trial.ran) return false;
+  keep_results(scene_.trace, op_, &trial);
   bool any_left = false;
   for (auto& health : trial.outputs) {
     if (!infinities_meant) break;
@@ -79,6 +92,9 @@ void Probe::without_rows() {
   if (!bad || bad->shape.empty() ||
       rows.size() >= static_cast<std::size_t>(std::max<std::int64_t>(bad->shape[0], 0)))
     return;
+  // The list may go on: rows that stay in would speak against the cause.
+  const auto* read = bad_input(scene_.trace.ops[op_]);
+  if (rows.size() >= (read && read->health.nan != 0 ? record::kMaxBadRows : record::kMostBadRows)) return;
   Variant variant;
   variant.drop_rows = rows;
   variant.rows = bad->shape[0];

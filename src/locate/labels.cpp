@@ -27,12 +27,9 @@ constexpr int kReaderDepth = 16;  // layers looked through for the first reader 
 
 class Sweep {
  public:
-  explicit Sweep(const record::Trace& trace)
-      : trace_(trace),
-        contents_(trace.storages.size()),
-        storages_(trace.storages.size()),
-        seen_(trace.storages.size()),
-        has_children_(trace.ops.size()) {}
+  Sweep(const record::Trace& trace, const Meant& meant)
+      : trace_(trace), meant_(meant), contents_(trace.storages.size()), storages_(trace.storages.size()),
+        seen_(trace.storages.size()), has_children_(trace.ops.size()) {}
 
   Flow run() &&;
 
@@ -54,8 +51,7 @@ class Sweep {
   void start(OpId id);
   void finish(OpId id);
   void sink(std::size_t index);
-  void explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, OpId reader,
-                   std::vector<Source>* out);
+  void explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, OpId reader, std::vector<Source>* out);
   void note_readers(const Source& source, OpId reader);
   Range store(const std::vector<Source>& sources);
   OpId raw_writer(OpId reader, const TensorUse& use, std::uint32_t since) const;
@@ -67,6 +63,7 @@ class Sweep {
   void judge(OpId id, const Write& write, Kinds kinds, Event* event);
 
   const record::Trace& trace_;
+  const Meant& meant_;
   Contents contents_;
   std::vector<StorageState> storages_;
   SeenFinite seen_;
@@ -134,7 +131,8 @@ LayerId Sweep::origin_layer(const TensorUse& use, OpId reader) {
   event.storage = use.storage;
   event.use = &seen;
   event.kinds = kAllKinds;
-  if (origin == Origin::kConstant || is_mask_like(seen.health, origin)) {
+  const bool meant = std::ranges::find(meant_.storages, use.storage) != meant_.storages.end();
+  if (origin == Origin::kConstant || meant || is_mask_like(seen.health, origin)) {
     event.label = kIntended;
   } else {
     const bool gradient =
@@ -165,8 +163,7 @@ OpId Sweep::raw_writer(OpId reader, const TensorUse& use, std::uint32_t since) c
 }
 
 // Adds to `out` what explains the bad values of `use`.
-void Sweep::explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, OpId reader,
-                        std::vector<Source>* out) {
+void Sweep::explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, OpId reader, std::vector<Source>* out) {
   const std::size_t first = out->size();
   StorageState& s = storages_[use.storage];
   const Found found = contents_.read(use, kinds, input, out);
@@ -203,8 +200,7 @@ void Sweep::explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, 
     } else {
       event.from = Event::From::kUnseen;
       event.birth = true;
-      event.label =
-          reader != kNone && trace_.ops[reader].phase == Phase::kBackward ? kDamagedGradient : kDamaged;
+      event.label = reader != kNone && trace_.ops[reader].phase == Phase::kBackward ? kDamagedGradient : kDamaged;
     }
     const EventId id = add_event(event);
     contents_.write_bad(use, id, kinds, event.label);
@@ -338,6 +334,10 @@ void Sweep::judge(OpId id, const Write& write, Kinds kinds, Event* event) {
     event->label = moves ? kUninit : damage;
     return;
   }
+  if (reads.count == 0 && std::ranges::find(meant_.ops, id) != meant_.ops.end()) {
+    event->label = kIntended;
+    return;
+  }
   const bool nothing_before = reads.count == 0 && scalar_kinds == 0;
   const bool computed_nan = (kinds & kNan) != 0 && !moves;
   // A learning rate or coefficient that is not finite is nobody's mask.
@@ -445,6 +445,6 @@ Flow Sweep::run() && {
 
 }  // namespace
 
-Flow label(const record::Trace& trace) { return Sweep(trace).run(); }
+Flow label(const record::Trace& trace, const Meant& meant) { return Sweep(trace, meant).run(); }
 
 }  // namespace finitude::locate

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "locate/dataflow.h"
+#include "locate/slice.h"
 #include "locate/timeline.h"
 #include "record/trace.h"
 
@@ -47,7 +48,7 @@ struct Flow {
   std::vector<Range> sink_reads;  // per sink
 };
 
-// `trace` must outlive the result.
-Flow label(const record::Trace& trace);
+// `trace` must outlive the result. `meant`: infinities that count as put there on purpose.
+Flow label(const record::Trace& trace, const Meant& meant = {});
 
 }  // namespace finitude::locate

@@ -7,6 +7,7 @@
 
 #include "locate/births.h"
 #include "locate/labels.h"
+#include "locate/meant.h"
 #include "locate/op_kinds.h"
 #include "locate/search.h"
 
@@ -17,13 +18,13 @@ using record::kNone;
 using record::OpId;
 using record::Phase;
 
-constexpr std::size_t kMaxBirths = 64, kMaxAbsorbed = 64;
+constexpr std::size_t kMaxBirths = 1024, kMaxAbsorbed = 64;
 constexpr std::size_t kMaxExplained = 16;  // births for which a search of its own may be spent
 
 class Slicer {
  public:
-  explicit Slicer(const record::Trace& trace)
-      : trace_(trace), flow_(label(trace)), search_(flow_), used_(flow_.events.size()) {}
+  Slicer(const record::Trace& trace, const Meant& meant)
+      : trace_(trace), flow_(label(trace, meant)), search_(flow_), used_(flow_.events.size()) {}
   Located run() &&;
 
  private:
@@ -41,6 +42,9 @@ class Slicer {
   void slice_intended(std::uint32_t sink);
   Birth described(EventId id, std::uint32_t sink);
   EventId mark_behind(EventId id, std::vector<OpId>* path) const;
+  EventId infinity_behind(EventId id, std::vector<OpId>* path) const;
+  bool is_of_model(OpId writer) const;
+  EventId first_write_behind(EventId id, Kinds kinds, std::vector<OpId>* path) const;
   bool crosses(const Event& event, Labels labels) const;
   void explain_crossings();
   bool belongs(const Birth& crossing, const Birth& maker) const;
@@ -71,10 +75,28 @@ EventId Slicer::mark_behind(EventId id, std::vector<OpId>* path) const {
   if (!event.birth || event.from != Event::From::kOp || (event.kinds & kNan) == 0) return kNone;
   const record::Op& op = trace_.ops[event.op];
   if (is_move(op) || op.phase == Phase::kBackward || op.phase == Phase::kOptimizer) return kNone;
+  return first_write_behind(id, kNan, path);
+}
+
+// The same of infinities, where the op at `id` is none that a mask is for: a sum of products with the weights, a normalisation. `id` may
+// also be where a loss became infinite. What wrote them put a number over a part of other data, as no mask is made.
+EventId Slicer::infinity_behind(EventId id, std::vector<OpId>* path) const {
+  const Event& event = flow_.events[id];
+  if (event.from != Event::From::kOp || event.op >= trace_.ops.size() || trace_.ops[event.op].phase != Phase::kForward) return kNone;
+  const EventId wrote = first_write_behind(id, kPosInf | kNegInf, path);
+  if (wrote == kNone || !overwrites_data(trace_, flow_.events[wrote].op, event.op) || is_of_model(flow_.events[wrote].op)) return kNone;
+  const bool infinite_loss = !event.birth && (event.kinds & kNan) == 0;
+  if (!infinite_loss && !spreads(trace_.ops[event.op])) return kNone;
+  return std::ranges::any_of(*path, [&](OpId op) { return is_for_masks(trace_.ops[op]); }) ? kNone : wrote;
+}
+
+// The first op that wrote a number of these kinds, for which the op at `id` took them.
+EventId Slicer::first_write_behind(EventId id, Kinds kinds, std::vector<OpId>* path) const {
+  const Event& event = flow_.events[id];
   std::vector<std::uint32_t> given;
   for (std::uint32_t i = 0; i < event.num_sources; ++i) {
     const Source& source = flow_.sources[event.first_source + i];
-    if (source.labels == kIntended && (source.kinds & kNan) != 0) given.push_back(event.first_source + i);
+    if (source.labels == kIntended && (source.kinds & kinds) != 0) given.push_back(event.first_source + i);
   }
   if (given.empty()) return kNone;
   Search search(flow_);
@@ -83,34 +105,46 @@ EventId Slicer::mark_behind(EventId id, std::vector<OpId>* path) const {
   EventId first = kNone;
   for (const EventId at : search.queue()) {
     const Event& wrote = flow_.events[at];
-    if (wrote.from == Event::From::kOp && (wrote.kinds & kNan) != 0 && is_move(trace_.ops[wrote.op])) first = std::min(first, at);
+    if (wrote.from == Event::From::kOp && (wrote.kinds & kinds) != 0 && is_move(trace_.ops[wrote.op])) first = std::min(first, at);
   }
   if (first != kNone) *path = path_from(flow_, search, first);
   return first;
+}
+
+// Does the op write into what a module or a weight has a part in?
+bool Slicer::is_of_model(OpId writer) const {
+  const record::Op& wrote = trace_.ops[writer];
+  const auto of_weights = [&](const auto& use) { return use.requires_grad && !is_overwritten(wrote, use); };
+  const bool in_module = wrote.stack < trace_.stacks.size() && !trace_.stacks[wrote.stack].module.empty();
+  return in_module || std::ranges::any_of(wrote.inputs, of_weights);
 }
 
 // As describe(), but where the op at `id` only passed on a NaN that the program had written, the birth is that write: of data,
 // or of the forward pass where it went into something that the model had computed. Its path leads to the op at `id`.
 Birth Slicer::described(EventId id, std::uint32_t sink) {
   std::vector<OpId> path;
-  const EventId mark = ++marks_looked_for_ > kMaxExplained ? kNone : mark_behind(id, &path);
+  EventId mark = kNone;
+  if (++marks_looked_for_ <= kMaxExplained) {
+    mark = mark_behind(id, &path);
+    if (mark == kNone) mark = infinity_behind(id, &path);
+  }
   if (mark == kNone) return describe(trace_, flow_, id, sink);
   const OpId writer = flow_.events[mark].op, reader = flow_.events[id].op;
-  const record::Op& wrote = trace_.ops[writer];
   Birth birth = describe(trace_, flow_, mark, sink);
-  const bool of_model = std::ranges::any_of(
-      wrote.inputs, [&](const auto& use) { return use.requires_grad && !is_overwritten(wrote, use); });
-  const bool in_module = wrote.stack < trace_.stacks.size() && !trace_.stacks[wrote.stack].module.empty();
-  if (!of_model && !in_module) {
+  if (!is_of_model(writer)) {
     birth.kind = "data";
     birth.phase = Phase::kData;
   }
-  birth.first_reader = reader;
+  const bool infinite = (flow_.events[mark].kinds & kNan) == 0;
+  const auto computes = std::ranges::find_if(path, [&](OpId op) { return !is_move(trace_.ops[op]); });
+  birth.first_reader = infinite && computes != path.end() ? *computes : reader;
   // The write may cover more rows than those that are read with the NaN still in them.
   const auto& whole = flow_.events[mark].use->shape;
   const auto& read = flow_.events[id].use->shape;
   birth.rows.clear();
-  if (!whole.empty() && !read.empty() && whole[0] == read[0]) birth.rows = describe(trace_, flow_, id, sink).rows;
+  const auto has_rows_of_read = [&](const auto& use) { return use.storage == flow_.events[mark].storage && !use.shape.empty() && use.shape[0] == read[0]; };
+  const bool over_part = whole.empty() && !read.empty() && std::ranges::any_of(trace_.ops[reader].inputs, has_rows_of_read);
+  if (over_part || (!whole.empty() && !read.empty() && whole[0] == read[0])) birth.rows = describe(trace_, flow_, id, sink).rows;
   birth.path = std::move(path);
   birth.path.push_back(reader);
   return birth;
@@ -176,8 +210,10 @@ void Slicer::slice_intended(std::uint32_t sink) {
     }
   }
   if (at == found.end() || used_[*at]) return;
-  Birth birth = describe(trace_, flow_, *at, sink);
-  birth.path = shorten(path_from(flow_, search, *at));
+  Birth birth = described(*at, sink);
+  const std::vector<OpId> rest = path_from(flow_, search, *at);
+  birth.path.insert(birth.path.end(), rest.begin(), rest.end());
+  birth.path = shorten(std::move(birth.path));
   add(*at, sink, std::move(birth));
 }
 
@@ -308,6 +344,18 @@ Located Slicer::run() && {
 
 }  // namespace
 
-Located locate(const record::Trace& trace) { return Slicer(trace).run(); }
+Located locate(const record::Trace& trace) {
+  Located found = Slicer(trace, {}).run();
+  const Meant meant = dropped_by_program(trace, found);
+  if (meant.empty()) return found;
+  Located again = Slicer(trace, meant).run();
+  if (again.births.empty()) return found;
+  // What hid it in forward.
+  const auto hid = std::ranges::find_if(found.births, [](const Birth& birth) { return birth.kind == "data" && birth.absorbed_by != kNone; });
+  for (Birth& birth : again.births)
+    if (hid != found.births.end() && birth.kind == "backward" && birth.absorbed_by == kNone) birth.absorbed_by = hid->absorbed_by;
+  again.meant = meant;
+  return again;
+}
 
 }  // namespace finitude::locate

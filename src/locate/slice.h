@@ -23,9 +23,17 @@ struct Birth {
   std::int64_t rows_of = 0;                 // not 0: the birth is samples that were stacked to so many, and `rows` are theirs among those
 };
 
+// What brought infinities into the step that turned out to be meant: the program drops them again, an open bound, a padding.
+struct Meant {
+  std::vector<record::StorageId> storages;  // that held them before the trace saw a write
+  std::vector<record::OpId> ops;            // that handed them over from the host
+  bool empty() const { return storages.empty() && ops.empty(); }
+};
+
 struct Located {
   std::vector<Birth> births;                // births[0] is the culprit; earliest executed first
   std::vector<Birth> absorbed;              // births that reached no sink
+  Meant meant;
 };
 
 Located locate(const record::Trace& trace);

@@ -81,9 +81,12 @@ std::string text_of(const c10::IValue& v, std::optional<double>* number) {
   if (v.isNone()) return "None";
   if (v.isString()) return v.toStringRef().substr(0, 64);
   if (v.isIntList()) {
+    constexpr std::size_t kMostText = 60'000;  // a file of a trace takes texts of 64 KiB
     std::string out = "[";
-    const auto list = v.toIntVector();
-    for (std::size_t i = 0; i < list.size() && i < 16; ++i) out += (i ? ", " : "") + std::to_string(list[i]);
+    for (const std::int64_t i : v.toIntVector()) {
+      if (out.size() > kMostText) return out + ", ...]";
+      out += (out.size() > 1 ? ", " : "") + std::to_string(i);
+    }
     return out + "]";
   }
   if (v.isDoubleList()) {

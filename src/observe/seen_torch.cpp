@@ -10,7 +10,7 @@
 namespace finitude::observe {
 namespace {
 
-void find_bad_rows(const TensorView& v, std::int64_t item_bytes, bool nan_only, record::TensorUse* use) {
+void find_bad_rows(const TensorView& v, std::int64_t item_bytes, bool nan_only, std::size_t most, record::TensorUse* use) {
   if (v.contiguous) use->first_bad = static_cast<std::int64_t>(sense::first_non_finite(v.data, static_cast<std::size_t>(v.numel), v.dtype));
   const std::int64_t rows = v.sizes.empty() ? 0 : v.sizes[0];
   const std::int64_t row = rows > 0 ? v.numel / rows : 0;
@@ -18,7 +18,7 @@ void find_bad_rows(const TensorView& v, std::int64_t item_bytes, bool nan_only, 
     return sense::full_scan_strided(v.data + i * v.strides[0] * item_bytes, v.sizes.data() + 1, v.strides.data() + 1,
                                     static_cast<int>(v.sizes.size()) - 1, v.dtype);
   };
-  for (std::int64_t i = 0; i < rows && rows > 1 && use->bad_rows.size() < record::kMaxBadRows; ++i) {
+  for (std::int64_t i = 0; i < rows && rows > 1 && use->bad_rows.size() < most; ++i) {
     if (!v.contiguous) {
       const sense::Health health = health_of_row(i);
       if (nan_only ? health.nan != 0 : !health.ok()) use->bad_rows.push_back(i);
@@ -59,7 +59,7 @@ record::SeenTensor Eye::see(const c10::TensorImpl& impl, Look look, bool* from_m
       // Kernels fill what an op inside of them has allocated: an earlier look at it is void.
       if (look == Look::kFresh && generation_ != 0) known_.written(v.storage, v.begin, v.end);
       if (one_region) known_.put(generation_, region, use.health);
-      if (!use.health.ok()) find_bad_rows(v, item_bytes, after_infinities_ && use.health.nan != 0, &use);
+      if (!use.health.ok()) find_bad_rows(v, item_bytes, after_infinities_ && use.health.nan != 0, most_rows_, &use);
     }
   }
   if (impl.is_wrapped_number() && !v.on_device) {

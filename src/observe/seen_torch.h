@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "observe/known_health.h"
+#include "record/bad_rows.h"
 #include "record/event_sink.h"
 
 namespace finitude::observe {
@@ -29,6 +30,8 @@ class Eye {
   // Of an op that read infinities: they may be meant, a mask, and go on through it. What it makes NaN is bad all the same, so that
   // where there is NaN only those rows are listed.
   void reads_infinities() { after_infinities_ = true; }
+  // Of an op that read NaN: the rows of what it makes explain nothing, and a few of them are listed.
+  void reads_nan() { most_rows_ = record::kMaxBadRows; }
 
   // `from_memory`: its health is that of an earlier scan.
   record::SeenTensor see(const c10::TensorImpl& impl, Look look, bool* from_memory = nullptr);
@@ -37,6 +40,7 @@ class Eye {
   KnownHealth& known_;
   const std::uint64_t generation_;
   bool after_infinities_ = false;
+  std::size_t most_rows_ = record::kMostBadRows;
 };
 
 // Memory that an op wrote without giving it back as an output; read again when the op ends. The caller of the op owns

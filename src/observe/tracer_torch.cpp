@@ -355,6 +355,7 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   const std::uint64_t remembers = forgets ? 0 : unseen_writes().since(context->token.generation);
   Eye eye(known_, remembers);
   if (context->inputs_inf) eye.reads_infinities();
+  if (context->inputs_nan) eye.reads_nan();
   const bool moves = info.is_op && info.may_view && info.writes == 0 && !info.from_host;
   const bool sketch = sketch_.load(std::memory_order_relaxed);
   bool by_parts = info.composite && !context->written.empty();

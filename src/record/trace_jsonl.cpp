@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "record/bad_rows.h"
 #include "record/trace_words.h"
 
 namespace finitude::record {
@@ -186,7 +187,7 @@ bool Reader::tensor(const json& from, TensorUse* out) {
   }
   if (!known) return fail("dtype is not known");
   return sizes(from, "shape", kMaxTraceDims, &out->shape) &&
-         sizes(from, "bad_rows", kMaxBadRows, &out->bad_rows);
+         sizes(from, "bad_rows", kMostBadRows, &out->bad_rows);
 }
 
 bool Reader::sizes(const json& from, const char* key, std::size_t max, std::vector<std::int64_t>* out) {

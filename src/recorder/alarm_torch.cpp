@@ -91,7 +91,6 @@ json new_alarm(const Watched& watched, decide::Policy policy, const std::string&
 
 json alarm_of_step(const Watched& watched, const Buffers& buffers, decide::Policy policy, const decide::Verdict& verdict,
                    const std::vector<Loss>& losses) {
-  constexpr std::size_t kListed = 64;
   json bad = json::array();
   std::string first;
   std::size_t clean = 0;
@@ -103,7 +102,7 @@ json alarm_of_step(const Watched& watched, const Buffers& buffers, decide::Polic
     }
     const std::string name = watched.name_of(index, p);
     if (first.empty()) first = name;
-    if (gradient == nullptr || bad.size() == kListed) return;
+    if (gradient == nullptr) return;
     const sense::Health h = health_of(*gradient);
     bad.push_back({{"name", name}, {"nan", h.nan}, {"inf", h.inf()}, {"numel", h.numel}});
   });

@@ -24,11 +24,16 @@ struct Edit {
   Kind kind = Kind::kClamp;
   std::vector<record::OpId> ops;  // of the trace that was taken along with the tape
   std::string arg;                // of the operator's schema: "self", "other"
+  std::vector<std::string> args;  // of each of `ops`, where they do not all read it under one name; else empty
   std::optional<double> min, max;
   double from = 0, to = 0;
   std::optional<sense::DType> dtype;
   std::string switch_on;  // an argument of the calls and of their nodes that is a switch, to be turned on
   std::string text;       // what is done, for the reader: "self clamped at 1e-12"
+  bool finite_only = false;  // whether the results are finite is all that is asked: they are not held against the unchanged step
+  std::string advice;     // what to write in the program, where it is this change that does it; empty: as the rule has it
+  std::string file;       // where; empty: as the rule has it
+  int line = 0;
   std::string code;       // the same as Python behind the argument: ".clamp_min(1e-12)"; empty: not so simple
 };
 
@@ -42,6 +47,7 @@ struct StepTrial {
   std::vector<std::string> given;
   std::string difference;       // what else changed: the first value that was finite and came out otherwise; empty: none
   std::uint64_t compared = 0;   // values that were finite and that the change could have reached
+  std::string rounding_in;      // not empty: the format whose rounding explains by how much they differ
   double seconds = 0;
   // CONTRACTS section 4: loss and gradients finite, and what the birth did not touch as it was.
   bool verified() const { return ran && bad.empty() && given.empty() && difference.empty(); }
@@ -65,6 +71,7 @@ struct GuiltyRows {
   bool of_batch = false;
   bool of_samples = false;            // that, or of a data set of which the step takes a batch
   bool more = false;                  // time or number ran out before all were found
+  bool one_by_one = true;             // false: so many that it was not tried which of them fail alone
   int replays = 0;
   // Of a single guilty sample: what of it makes the step fail, each alone or all together; empty: no few elements do, or not looked for.
   std::vector<GuiltyElement> elements{};
@@ -79,6 +86,13 @@ struct FillTrial {
   std::uint64_t bytes = 0;
 };
 
+// A call that makes NaN of zeros, 0 / 0: the replaced zeros, from which both operands are computed.
+struct Beside {
+  record::OpId call = record::kNone;
+  Edit zeros;                     // of all that read the zeros; `to` is filled in by whoever asks
+  bool below = true, above = true;  // sides of zero on which such values lie
+};
+
 // Runs the whole captured step again. The live half implements it on torch; tests with tables.
 class StepLab {
  public:
@@ -88,6 +102,9 @@ class StepLab {
   virtual std::string faithful() = 0;
   virtual double step_seconds() const = 0;  // of one replay
   virtual StepTrial run(const Edit& edit) = 0;
+  // What the call gives in float64, where it gives NaN in the unchanged step, with the zeros replaced by `value`; none where that could
+  // not be tried.
+  virtual std::vector<double> beside(const Beside&, double /*value*/) { return {}; }
   // Unchanged, with deterministic kernels only.
   virtual StepTrial deterministic() = 0;
   // spare: rows that are known to be bad. birth: the op of the trace whose result is judged where the whole step cannot

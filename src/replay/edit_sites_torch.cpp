@@ -65,16 +65,16 @@ class Finder {
     return out;
   }
 
-  std::vector<Place> places_of(OpId op) const {
+  std::vector<Place> places_of(OpId op, const std::string& arg) const {
     const auto index = calls_.entry_of(op);
     const bool of_argument = edit_.kind == Edit::Kind::kClamp || edit_.kind == Edit::Kind::kReplace;
     const OpId traced = index ? tape_.entries[*index].traced : kNone;
     if (of_argument && traced != op && (!index || calls_.is_within(traced, op))) {
-      if (auto parts = parts_reading(op, edit_.arg); !parts.empty()) return parts;
+      if (auto parts = parts_reading(op, arg); !parts.empty()) return parts;
     }
     if (!index) return {};
     const bool is_part = of_argument && traced != kNone && traced != op && calls_.is_within(op, traced);
-    return {{*index, is_part ? name_around(op, traced, edit_.arg) : edit_.arg}};
+    return {{*index, is_part ? name_around(op, traced, arg) : arg}};
   }
 
   // What the call that an op is part of calls the tensor which that op takes as `arg`: a cast hands what it is given as `self` to
@@ -90,8 +90,8 @@ class Finder {
   }
 
   void find_calls() {
-    for (const OpId op : edit_.ops) {
-      for (const Place& place : places_of(op)) {
+    for (std::size_t i = 0; i < edit_.ops.size(); ++i) {
+      for (const Place& place : places_of(edit_.ops[i], i < edit_.args.size() ? edit_.args[i] : edit_.arg)) {
         if (!out_.site_at.contains(place.entry)) add_site(place);
         if (!out_.why_not.empty()) return;
       }

@@ -208,7 +208,11 @@ GuiltyRows search(const Tape& tape, std::int64_t rows, const Inputs& inputs, con
     kept.insert(kept.end(), others.begin(), others.end());
     return fails(kept, *filler);
   };
-  bisect(fails_beside_others, std::move(all), kMostGuilty, has_time, &out);
+  bisect(fails_beside_others, all, kMostGuilty, has_time, &out);
+  if (out.more && !others.empty()) {  // without the rows of the birth the step is finite: it is those, if not each alone
+    out.guilty = std::move(all);
+    out.one_by_one = out.more = out.together = false;
+  }
   std::sort(out.guilty.begin(), out.guilty.end());
   out.why_not = why;
   if (!why.empty()) return out;

@@ -48,7 +48,7 @@ Kept keep_tape(capture::Tape tape, const std::string& folder, nlohmann::json abo
   return kept;
 }
 
-std::string keep_tape_beside(capture::Tape tape, const Beside& beside, nlohmann::json about, const capture::CapsuleOptions& options,
+std::string keep_tape_beside(capture::Tape tape, const KeptBeside& beside, nlohmann::json about, const capture::CapsuleOptions& options,
                              std::uint64_t replay_below, const LineText& line, std::vector<capture::NamedTensor> start) {
   std::string why_not;
   try {

@@ -27,7 +27,7 @@ struct Kept {
 Kept keep_tape(capture::Tape tape, const std::string& folder, nlohmann::json about, const capture::CapsuleOptions& options,
                std::uint64_t replay_below, const LineText& line, std::vector<capture::NamedTensor> start = {});
 
-struct Beside {
+struct KeptBeside {
   std::string folder;
   std::string player;      // the program that replays; empty: none is tried
   std::string runs;        // capture::CapsuleJob
@@ -39,7 +39,7 @@ struct Beside {
 // The same beside the program: it is waited only until `start` is copied, and until what capsules before this one hold in memory is
 // within options.max_bytes, or until it is interrupted. It is written and replayed by capture::CapsuleQueue, which tells how that came out. A step that used other
 // devices than the CPU is replayed here, before; so is what is redacted. Why nothing is written, or empty.
-std::string keep_tape_beside(capture::Tape tape, const Beside& beside, nlohmann::json about, const capture::CapsuleOptions& options,
+std::string keep_tape_beside(capture::Tape tape, const KeptBeside& beside, nlohmann::json about, const capture::CapsuleOptions& options,
                              std::uint64_t replay_below, const LineText& line, std::vector<capture::NamedTensor> start);
 
 }  // namespace finitude::replay

@@ -40,13 +40,11 @@ bool is_flag(const at::Tensor& t) {
   return value == 0 || value == 1;
 }
 
-double epsilon_of(const at::Tensor& t) {
+double smallest_of(const at::Tensor& t) {
   switch (c10::toRealValueType(t.scalar_type())) {
-    case at::kDouble: return std::ldexp(1.0, -52);
-    case at::kHalf: return std::ldexp(1.0, -10);
-    case at::kBFloat16: return std::ldexp(1.0, -7);
-    case at::kFloat: return std::ldexp(1.0, -23);
-    default: return std::ldexp(1.0, -2);  // of eight bits
+    case at::kHalf: return std::ldexp(1.0, -24);
+    case at::kDouble: case at::kFloat: case at::kBFloat16: return 0;  // too small to matter
+    default: return std::ldexp(1.0, -9);
   }
 }
 
@@ -70,6 +68,16 @@ double most_values(const PlayedCall& call) {
 }
 
 }  // namespace
+
+double epsilon_of(const at::Tensor& t) {
+  switch (c10::toRealValueType(t.scalar_type())) {
+    case at::kDouble: return std::ldexp(1.0, -52);
+    case at::kHalf: return std::ldexp(1.0, -10);
+    case at::kBFloat16: return std::ldexp(1.0, -7);
+    case at::kFloat: return std::ldexp(1.0, -23);
+    default: return std::ldexp(1.0, -2);  // of eight bits
+  }
+}
 
 std::vector<at::Tensor> told_by(const PlayedCall& call) {
   std::vector<at::Tensor> told;
@@ -139,7 +147,10 @@ bool KeptValues::after(const PlayedCall& call) {
     if (of_node || (of_site && kept.empty())) note_rows(t);
     bytes_ += static_cast<std::size_t>(t.numel()) * t.element_size();
     TORCH_CHECK(bytes_ <= max_bytes_, "the step is too large to be held against itself");
-    if (is_float(t)) coarsest_ = std::max(coarsest_, epsilon_of(t));
+    if (is_float(t)) {
+      coarsest_ = std::max(coarsest_, epsilon_of(t));
+      smallest_ = std::max(smallest_, smallest_of(t));
+    }
     kept.push_back(copy_of(t));
   }
   return true;
@@ -149,8 +160,37 @@ void KeptValues::outcome(std::size_t index, const at::Tensor& tensor) {
   if (tensor.defined()) outcomes_[index] = copy_of(tensor);
 }
 
-void KeptValues::compare_one(const at::Tensor& before, const at::Tensor& now, double n, bool spare_rows,
-                             bool spare_others, Comparison* out) const {
+std::string KeptValues::coarsest_format() const {
+  if (coarsest_ == std::ldexp(1.0, -10)) return "float16";
+  if (coarsest_ == std::ldexp(1.0, -7)) return "bfloat16";
+  return coarsest_ > std::ldexp(1.0, -7) ? "eight bits" : coarsest_ == std::ldexp(1.0, -23) ? "float32" : "float64";
+}
+
+namespace {
+
+void widen(const at::Tensor& before, const at::Tensor& now, at::Tensor* noise) {
+  if (!now.defined() || !is_float(before) || before.is_sparse() || now.is_sparse() || before.sizes() != now.sizes()) return;
+  const at::Tensor off = (real_numbers(now).to(at::kDouble) - real_numbers(before).to(at::kDouble)).abs().nan_to_num(0, 0, 0);
+  *noise = noise->defined() ? at::maximum(*noise, off) : off;
+}
+
+}  // namespace
+
+void KeptValues::note_noise_of_outcome(std::size_t index, const at::Tensor& tensor) {
+  if (const auto kept = outcomes_.find(index); kept != outcomes_.end()) widen(kept->second, tensor, &outcome_noise_[index]);
+}
+
+void KeptValues::note_noise(const PlayedCall& call) {
+  const auto kept = values_.find(call.index);
+  const std::vector<at::Tensor> now = told_by(call);
+  if (kept == values_.end() || kept->second.size() != now.size()) return;
+  std::vector<at::Tensor>& noise = noise_[call.index];
+  noise.resize(now.size());
+  for (std::size_t i = 0; i < now.size(); ++i) widen(kept->second[i], now[i], &noise[i]);
+}
+
+void KeptValues::compare_one(const at::Tensor& before, const at::Tensor& now, const at::Tensor& noise, double n,
+                             bool spare_rows, bool spare_others, Comparison* out) const {
   if (before.sizes() != now.sizes()) {
     out->why = "another shape";
     return;
@@ -183,7 +223,12 @@ void KeptValues::compare_one(const at::Tensor& before, const at::Tensor& now, do
     } else {  // each value is a row; a zero is held against what is lost in rounding the largest
       scale = at::maximum(sizes, sizes.amax() * epsilon);
     }
-    const at::Tensor far = at::logical_or((a - b).abs().gt(scale * (8 * epsilon * std::sqrt(n))), at::isfinite(b).logical_not());
+    at::Tensor near = scale * (8 * epsilon * std::sqrt(n));
+    if (noise.defined() && noise.sizes() == a.sizes()) {
+      const at::Tensor moved = a.dim() > 1 ? noise.reshape({a.size(0), -1}).amax(1).reshape(scale.sizes()) : noise;
+      near = near + 8 * moved + 8 * smallest_ * std::sqrt(n);
+    }
+    const at::Tensor far = at::logical_or((a - b).abs().gt(near), at::isfinite(b).logical_not());
     differs = at::logical_and(differs, far);
   }
   const auto rows = a.dim() > 0 ? touched_.find(a.size(0)) : touched_.end();
@@ -223,7 +268,9 @@ KeptValues::Comparison KeptValues::compare(const PlayedCall& call, bool of_spare
       out.spared = true;
       continue;
     }
-    compare_one(kept->second[i], now[i], most_values(call), true, of_spared, &out);
+    const auto noise = noise_.find(call.index);
+    const at::Tensor moved = noise != noise_.end() && i < noise->second.size() ? noise->second[i] : at::Tensor();
+    compare_one(kept->second[i], now[i], moved, most_values(call), true, of_spared, &out);
   }
   return out;
 }
@@ -231,9 +278,11 @@ KeptValues::Comparison KeptValues::compare(const PlayedCall& call, bool of_spare
 KeptValues::Comparison KeptValues::compare_outcome(std::size_t index, const at::Tensor& now) const {
   Comparison out;
   const auto kept = outcomes_.find(index);
+  const auto noise = outcome_noise_.find(index);
   // A gradient is a sum over the batch at most; what it was summed of was compared as it was made.
   if (kept != outcomes_.end() && now.defined())
-    compare_one(kept->second, now, static_cast<double>(std::max<std::int64_t>(now.numel(), 1)), false, false, &out);
+    compare_one(kept->second, now, noise != outcome_noise_.end() ? noise->second : at::Tensor(),
+                static_cast<double>(std::max<std::int64_t>(now.numel(), 1)), false, false, &out);
   return out;
 }
 

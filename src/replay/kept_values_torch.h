@@ -17,6 +17,9 @@
 
 namespace finitude::replay {
 
+// The distance from 1 to the next number of its format.
+double epsilon_of(const at::Tensor& tensor);
+
 // The tensors that a call gave and wrote, each once; none of a call that only allocates.
 std::vector<at::Tensor> told_by(const PlayedCall& call);
 
@@ -33,6 +36,14 @@ class KeptValues : public PlayObserver {
       : sites_(sites), max_bytes_(max_bytes), by_coarsest_(by_coarsest) {}
   bool after(const PlayedCall& call) override;
   void outcome(std::size_t index, const at::Tensor& tensor) override;
+
+  // Of the coarsest format among all values.
+  double coarsest() const { return coarsest_; }
+  std::string coarsest_format() const;
+  // A replay of the unchanged step in which results were rounded otherwise (rounding_noise_torch.h): how far that moved this call's.
+  // From then on, that much and the smallest number of the coarsest format are no difference either.
+  void note_noise(const PlayedCall& call);
+  void note_noise_of_outcome(std::size_t index, const at::Tensor& tensor);
 
   struct Comparison {
     std::string why;             // the first value that differs and may not
@@ -52,13 +63,16 @@ class KeptValues : public PlayObserver {
   void note_rows(const at::Tensor& tensor);
   void undo_decisions(const PlayedCall& call);
   at::Tensor decided_by_nan(const at::Tensor& flags) const;
-  void compare_one(const at::Tensor& before, const at::Tensor& now, double n, bool spare_rows, bool spare_others,
-                   Comparison* out) const;
+  void compare_one(const at::Tensor& before, const at::Tensor& now, const at::Tensor& noise, double n, bool spare_rows,
+                   bool spare_others, Comparison* out) const;
 
   const EditSites& sites_;
   const std::size_t max_bytes_;
   const bool by_coarsest_;
   double coarsest_ = 0;  // its distance from 1 to the next number
+  double smallest_ = 0;  // its smallest number
+  std::map<std::size_t, std::vector<at::Tensor>> noise_;  // by entry, as values_
+  std::map<std::size_t, at::Tensor> outcome_noise_;
   std::size_t bytes_ = 0;
   std::map<std::size_t, std::vector<at::Tensor>> values_;  // by entry
   std::set<std::size_t> read_bad_;                         // entries that read values that are not finite

@@ -1,5 +1,6 @@
 #include "replay/step_lab_torch.h"
 
+#include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -10,11 +11,13 @@
 #include "replay/fill_unwritten_torch.h"
 #include "replay/guilty_rows.h"
 #include "replay/kept_values_torch.h"
+#include "replay/rounding_noise_torch.h"
 #include "replay/traced_calls.h"
 
 namespace finitude::replay {
 namespace {
 
+constexpr int kNoisePatterns = 3;
 constexpr std::size_t kMaxKept = std::size_t{1} << 30;  // bytes of the unchanged step
 
 std::string reason_of(const Played& played) {
@@ -55,6 +58,22 @@ std::string TorchStepLab::faithful() {
   return played.identical() ? "" : "a replay of the unchanged step comes out with other bits";
 }
 
+StepTrial TorchStepLab::play_edited(const Edit& edit, const EditSites& sites, const KeptValues& before) const {
+  StepTrial trial;
+  const bool computes = edit.kind == Edit::Kind::kCompute;
+  PlayOptions options;
+  if (computes && edit.dtype) options.dtype = sense::info(*edit.dtype).name;
+  EditedStep step(tape_, sites, edit, before);
+  trial.why_not = reason_of(play(tape_, options, &step));
+  if (trial.why_not.empty() && !computes && !step.did_something()) trial.why_not = "it changes nothing in this step";
+  trial.ran = trial.why_not.empty();
+  trial.bad = std::move(step.bad);
+  if (tape_.setting("collectives") != nullptr) set_given_apart(tape_, sites, &trial);
+  trial.difference = std::move(step.difference);
+  trial.compared = step.compared;
+  return trial;
+}
+
 StepTrial TorchStepLab::run(const Edit& edit) {
   StepTrial trial;
   const Clock clock;
@@ -62,26 +81,75 @@ StepTrial TorchStepLab::run(const Edit& edit) {
     const EditSites sites = find_sites(tape_, trace_, edit);
     trial.why_not = sites.why_not;
     if (!trial.why_not.empty()) return trial;
-    KeptValues before(sites, kMaxKept, edit.kind == Edit::Kind::kCompute);
-    trial.why_not = reason_of(play(tape_, {}, &before));
+    const bool computes = edit.kind == Edit::Kind::kCompute;
+    KeptValues before(sites, kMaxKept, computes);
+    if (!edit.finite_only) trial.why_not = reason_of(play(tape_, {}, &before));
     if (!trial.why_not.empty()) return trial;
-    PlayOptions options;
-    if (edit.kind == Edit::Kind::kCompute && edit.dtype) options.dtype = sense::info(*edit.dtype).name;
-    EditedStep step(tape_, sites, edit, before);
-    const Played played = play(tape_, options, &step);
-    trial.why_not = reason_of(played);
-    if (trial.why_not.empty() && edit.kind != Edit::Kind::kCompute && !step.did_something())
-      trial.why_not = "it changes nothing in this step";
-    trial.ran = trial.why_not.empty();
-    trial.bad = std::move(step.bad);
-    if (tape_.setting("collectives") != nullptr) set_given_apart(tape_, sites, &trial);
-    trial.difference = std::move(step.difference);
-    trial.compared = step.compared;
+    trial = play_edited(edit, sites, before);
+    // Rounding adds up from call to call: how far it alone moves the values is measured, once they are too far off for one rounding.
+    if (computes && trial.bad.empty() && trial.ran && !trial.difference.empty()) {
+      for (int pattern = 0; pattern < kNoisePatterns; ++pattern) {
+        RoundingNoise noise(before, pattern);
+        play(tape_, {}, &noise);
+      }
+      trial = play_edited(edit, sites, before);
+      trial.rounding_in = before.coarsest_format();
+    }
   } catch (const std::exception& e) {
+    trial = {};
     trial.why_not = e.what();
   }
   trial.seconds = clock.seconds();
   return trial;
+}
+
+namespace {
+
+// Ends a replay after one call, and keeps the first of its results.
+class UntilCall : public PlayObserver {
+ public:
+  UntilCall(std::size_t entry, EditedStep* edited) : entry_(entry), edited_(edited) {}
+  void change(std::size_t index, const c10::FunctionSchema& schema, std::vector<c10::IValue>& arguments) override {
+    if (edited_) edited_->change(index, schema, arguments);
+  }
+  bool after(const PlayedCall& call) override {
+    if (call.index != entry_) return !edited_ || edited_->after(call);
+    if (!call.results.empty() && call.results.front().isTensor()) result = call.results.front().toTensor().clone();
+    return false;
+  }
+  at::Tensor result;
+
+ private:
+  const std::size_t entry_;
+  EditedStep* const edited_;
+};
+
+}  // namespace
+
+std::vector<double> TorchStepLab::beside(const Beside& beside, double value) {
+  std::vector<double> values;
+  try {
+    Edit edit = beside.zeros;
+    edit.from = 0;
+    edit.to = value;
+    const EditSites sites = find_sites(tape_, trace_, edit);
+    const auto entry = TracedCalls(tape_, trace_).entry_of(beside.call);
+    if (!sites.why_not.empty() || !entry) return values;
+    UntilCall unchanged(*entry, nullptr);
+    play(tape_, {}, &unchanged);
+    const KeptValues nothing(sites, 0, false);
+    EditedStep step(tape_, sites, edit, nothing);
+    UntilCall changed(*entry, &step);
+    PlayOptions options;
+    options.dtype = "float64";
+    play(tape_, options, &changed);
+    if (!unchanged.result.defined() || !changed.result.defined() || !step.did_something() || unchanged.result.sizes() != changed.result.sizes()) return values;
+    const at::Tensor found = changed.result.to(at::kDouble).masked_select(unchanged.result.isnan()).contiguous();
+    values.assign(found.const_data_ptr<double>(), found.const_data_ptr<double>() + found.numel());
+  } catch (const std::exception&) {
+    values.clear();
+  }
+  return values;
 }
 
 StepTrial TorchStepLab::deterministic() {

@@ -11,6 +11,8 @@
 #include "record/trace.h"
 #include "replay/earlier_weights_torch.h"
 #include "replay/edit.h"
+#include "replay/edit_sites_torch.h"
+#include "replay/kept_values_torch.h"
 #include "replay/tape_player.h"
 
 namespace finitude::replay {
@@ -25,6 +27,7 @@ class TorchStepLab : public StepLab {
   std::string faithful() override;
   double step_seconds() const override { return step_seconds_; }
   StepTrial run(const Edit& edit) override;
+  std::vector<double> beside(const Beside& beside, double value) override;
   StepTrial deterministic() override;
   GuiltyRows guilty_rows(const std::vector<std::int64_t>& spare, record::OpId birth, double seconds) override;
   FillTrial filled(double seconds) override;
@@ -33,6 +36,7 @@ class TorchStepLab : public StepLab {
   int again(int times) override;
 
  private:
+  StepTrial play_edited(const Edit& edit, const EditSites& sites, const KeptValues& before) const;
   std::optional<std::size_t> first_reader(record::OpId birth) const;
   const LastUpdate& last_update();
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "explain/evidence.h"
+#include "locate/flows_on.h"
 #include "record/exchange.h"
 #include "record/packages.h"
 #include "record/told_range.h"
@@ -135,7 +136,9 @@ json birth(const record::Trace& trace, const locate::Birth& b) {
     stack = op->stack;
     for (const auto& use : op->inputs) out["inputs"].push_back(statistics(use));
     const record::Op* reader = op->is_view ? op_at(b.first_reader) : nullptr;  // a view is looked at where it is read
-    for (const auto& use : op->outputs) {
+    for (std::size_t i = 0; i < op->outputs.size(); ++i) {
+      if (!locate::flows_on(trace, b.op, i)) continue;
+      const auto& use = op->outputs[i];
       const auto read = [&](const record::TensorUse& in) { return in.storage == use.storage && !in.health.ok(); };
       const auto* seen = &use;
       if (reader != nullptr)

@@ -53,7 +53,7 @@ def told(session, optimizer, late):
         alarm = session.new_alarm(optimizer, late["sink"], name, step=late["step"])
     alarm["harmless"], alarm["micro_batch"] = late["harmless"], late["micro_batch"]
     alarm["loss"] = number(late["loss"])
-    alarm["gradients"] = {"bad": bad[:64], "clean": max(0, len(names) - len(bad))}
+    alarm["gradients"] = {"bad": bad, "clean": max(0, len(names) - len(bad))}
     value = f"loss is {'NaN' if late['loss'] != late['loss'] else 'Inf'}" if is_loss else f"gradient of {name} is not finite"
     alarm["text"] = value + (growth.beside_bad_loss(session, optimizer) if alarm["harmless"] and optimizer is not None else "")
     session.report.begin(alarm)

@@ -1,4 +1,5 @@
 // NaN or Inf that came with the batch, or was made while the batch was prepared.
+#include <algorithm>
 #include <cmath>
 
 #include "explain/edits.h"
@@ -64,33 +65,75 @@ std::optional<Finding> of_bits(const Scene& s) {
   return result;
 }
 
-// The op that took in NaN which the program had written as a number, the birth: padding, a mark for what is missing. A NaN is
-// no mask: arithmetic cannot take it out again, an index or torch.where afterwards does so in forward only.
+// The op that took in what the program had written as a number, the birth: NaN as padding or a mark for what is missing, which is
+// no mask, as arithmetic cannot take it out again and an index or torch.where afterwards does so in forward only; or an infinity that
+// nothing masks.
 const record::Op* reader_of_mark(const Scene& s) {
   if (!s.op || s.birth.first_reader >= s.trace.ops.size()) return nullptr;
   const record::TensorUse* made = bad_output(*s.op);
-  if (made == nullptr || made->health.nan == 0 || bad_input(*s.op) != nullptr || inputs_finite(*s.op)) return nullptr;
+  const record::TensorUse* given = bad_input(*s.op);
+  if (made == nullptr || (given != nullptr && (s.birth.kind != "data" || given->health.numel != 1)) || inputs_finite(*s.op)) return nullptr;
+  if (made->health.nan == 0 && s.birth.kind != "data") return nullptr;
   return &s.trace.ops[s.birth.first_reader];
+}
+
+// What the program wrote itself into a gradient, after backward: a number, or what it computed in Python.
+std::optional<Finding> of_a_gradient(const Scene& s) {
+  if (!s.op || s.birth.sink >= s.trace.sinks.size() || s.op->phase == record::Phase::kBackward) return std::nullopt;
+  const record::Sink& sink = s.trace.sinks[s.birth.sink];
+  const record::TensorUse* made = bad_output(*s.op);
+  if (sink.kind != "gradient" || made == nullptr || bad_input(*s.op) != nullptr) return std::nullopt;
+  const bool from_host = plain_name(s.op->name) == "lift_fresh";
+  if (!from_host && inputs_finite(*s.op)) return std::nullopt;
+  const record::Op* writes = s.op;  // into the gradient, by one copy at most
+  if (made->storage != sink.value.storage) {
+    if (s.birth.path.size() != 1 || s.birth.path[0] >= s.trace.ops.size()) return std::nullopt;
+    writes = &s.trace.ops[s.birth.path[0]];
+    const bool into = std::ranges::any_of(writes->outputs, [&](const auto& out) { return out.storage == sink.value.storage; });
+    if (!is_carrier(*writes) || !into || writes->phase == record::Phase::kBackward) return std::nullopt;
+  }
+  Finding result = finding(s, "wrong-backward", kScoreOrigin + 10,
+                           "the program itself writes " + amount(made->health) + " into the gradient of " + sink.name + ", by " + writes->name +
+                               ": backward had left it finite",
+                           "write a finite gradient at this line, or none");
+  conclude(result, true);
+  return result;
+}
+
+// Whether the memory is read while a batch is made; else the program's own step takes it in.
+bool in_data_pipeline(const Scene& s) {
+  const record::TensorUse* made = s.op ? bad_output(*s.op) : nullptr;
+  if (!made) return true;
+  for (record::OpId id = s.birth.op + 1; id < s.trace.ops.size(); ++id)
+    for (const auto& in : s.trace.ops[id].inputs)
+      if (in.storage == made->storage) return s.trace.ops[id].phase == record::Phase::kData;
+  return true;
 }
 
 std::optional<Finding> of_a_mark(const Scene& s) {
   const record::Op* reader = reader_of_mark(s);
   const record::TensorUse* bad = reader ? bad_input(*reader) : nullptr;
   if (bad == nullptr) return std::nullopt;
+  const bool nan = bad->health.nan != 0;
   Finding result = finding(s, "bad-data", kScoreOrigin,
-                           std::to_string(bad->health.nan) + " NaN that " + s.op->name + " writes as a mark or padding go through " +
-                               reader->name + hidden_by(s),
-                           "fill with a finite number, or take the marked elements out before any arithmetic; taken out after it, "
-                           "they still reach gradients");
+                           (nan ? std::to_string(bad->health.nan) + " NaN that " + s.op->name + " writes as a mark or padding go through "
+                                : amount(bad->health) + " that " + s.op->name + " writes into the data, and that nothing masks, " +
+                                      (bad->health.inf() == 1 ? "goes" : "go") + " through ") +
+                               reader->name + at_rows(s.birth) + hidden_by(s),
+                           nan ? "fill with a finite number, or take the marked elements out before any arithmetic; taken out after it, "
+                                 "they still reach gradients"
+                               : "write a finite number at this line; where it stands for nothing, take these elements out with torch.where "
+                                 "before any arithmetic");
   Probe probe(s, s.birth.first_reader);
+  const double from = nan ? NAN : bad->health.pos_inf != 0 ? INFINITY : -INFINITY;
   Variant filled;
   filled.replace_arg = bad->arg;
-  filled.replace_from = NAN;
+  filled.replace_from = from;
   filled.replace_to = 0;
-  if (!bad->arg.empty()) probe.finite_if("NaN in " + bad->arg + " replaced by 0", filled);
+  if (!bad->arg.empty()) probe.finite_if(figure(from) + " in " + bad->arg + " replaced by 0", filled);
   probe.in_float64(false);
   probe.conclude(result, true);
-  if (!bad->arg.empty()) Edits(s, s.birth.first_reader).replaced(bad->arg, NAN, 0).into(result);
+  if (!bad->arg.empty()) Edits(s, s.birth.first_reader).replaced(bad->arg, from, 0).into(result);
   return result;
 }
 
@@ -102,8 +145,11 @@ class BadData : public Rule {
     const Scene s(evidence);
     record::StorageId storage = s.birth.storage;
     const record::TensorUse* bad = read_from(record::Origin::kBatch, s, storage);
+    const auto& meant = evidence.located.meant.storages;  // the program drops those again
+    if (bad && std::ranges::find(meant, storage) != meant.end()) return std::nullopt;
     const bool data = s.birth.kind == "data";
     if (std::optional<Finding> bits = of_bits(s)) return bits;
+    if (std::optional<Finding> gradient = of_a_gradient(s)) return gradient;
     if (std::optional<Finding> mark = of_a_mark(s)) return mark;
     if (std::optional<Finding> number = of_a_number(s)) return number;
     if (!data && !bad) return std::nullopt;
@@ -115,7 +161,10 @@ class BadData : public Rule {
       text = plain_name(s.op->name) == "lift_fresh" ? "made where no operation is seen (Python, NumPy), and handed in by " + s.op->name
                                                     : "made while the batch was prepared, by " + s.op->name;
       text += at_rows(s.birth);
-      fix = "guard this line of the data pipeline; where it works in place on stored data, work on a copy";
+      fix = in_data_pipeline(s)
+                ? "guard this line of the data pipeline; where it works in place on stored data, work on a copy"
+                : "look at what this line is given: fill or leave out what is missing there (None, NaN) before it becomes a tensor, or sum "
+                  "and average without it (torch.nansum, torch.nanmean)";
       score = kScoreRange + 50;
     } else {
       if (!bad && s.birth.first_reader < s.trace.ops.size())

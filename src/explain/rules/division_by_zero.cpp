@@ -7,6 +7,7 @@
 #include "explain/nothing.h"
 #include "explain/origin.h"
 #include "explain/probe.h"
+#include "explain/removable.h"
 #include "explain/rules/rules.h"
 #include "explain/singular.h"
 
@@ -149,6 +150,9 @@ class DivisionByZero : public Rule {
     else
       edits.replaced(point->arg, 0, 1).above(point->arg, 0);
     edits.left_out().into(result);
+    const Operand numerator = operand(*s.first, "self", 0);
+    if (zero_over_zero && point->arg == "other" && point->operand.tensor && numerator.tensor)
+      result.beside = common_zeros(s, s.culprit, *numerator.tensor, *point->operand.tensor);
     return result;
   }
 };

@@ -9,6 +9,23 @@
 namespace finitude::explain {
 namespace {
 
+// Functions that compute what becomes of the exponential without it; where what reads it shows that they are meant.
+std::string other_way(const Scene& s) {
+  if (s.culprit != s.birth.op) return {};
+  bool adds_one = false;
+  for (const record::OpId id : s.birth.path) {
+    if (id >= s.trace.ops.size()) break;
+    const std::string name = plain_name(s.trace.ops[id].name);
+    if (name == "log1p" || (name == "log" && adds_one)) return "; or, not tried here, F.softplus in the place of log(1 + exp(x))";
+    if (name == "reciprocal" || (name == "div" && adds_one)) return "; or, not tried here, torch.sigmoid in the place of 1 / (1 + exp(-x))";
+    if (one_of(name, {"sum", "div", "logsumexp"}))
+      return "; or, not tried here, subtract its maximum first, as torch.softmax and torch.logsumexp do";
+    if (name != "add") break;
+    adds_one = true;
+  }
+  return {};
+}
+
 class ExpOverflow : public Rule {
  public:
   const char* name() const override { return "exp-overflow"; }
@@ -22,9 +39,7 @@ class ExpOverflow : public Rule {
     std::string text = op + " of " + figure(excess->argument) + " is beyond " + dtype_name(excess->dtype) +
                        ", which ends at exp(" + figure(edge) + ")" +
                        (s.culprit == s.birth.op ? at_rows(s.birth) : "") + hidden_by(s);
-    std::string fix =
-        "bound the argument: clamp it, subtract its maximum (torch.softmax, torch.logsumexp), or use "
-        "F.softplus";
+    std::string fix = "bound the argument: clamp it" + other_way(s);
     if (s.birth.absorbed_by != record::kNone)
       fix = "double where: clamp or replace the argument before " + op + " as well, e.g. " + op +
             "(x.clamp(max=0)) for the branch x <= 0";

@@ -62,8 +62,8 @@ class HalfPrecisionOverflow : public Rule {
     Finding result = finding(
         s, "half-precision-overflow", kScoreSetting + 25, text,
         mask ? "masked_fill with torch.finfo(dtype).min instead of a constant that the format cannot hold"
-             : std::string("compute this line in float32 (torch.autocast(enabled=False) and .float()), ") +
-                   (excess->dtype == sense::DType::kBFloat16 ? "or " : "use bfloat16, or ") + "scale the operands down");
+             : std::string("compute this line in float32 (torch.autocast(enabled=False) and .float()); or, not tried here, ") +
+                   (excess->dtype == sense::DType::kBFloat16 ? "" : "use bfloat16, or ") + "scale the operands down");
     Probe probe(s, s.culprit);
     if (!cast && !s.first->inputs.empty()) {
       Variant single;

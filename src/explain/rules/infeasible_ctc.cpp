@@ -14,7 +14,7 @@ std::vector<long> numbers(const record::Op& op, std::string_view arg) {
   for (const auto& scalar : op.scalars) {
     if (scalar.arg != arg) continue;
     const char* at = scalar.text.c_str();
-    while (*at != '\0' && found.size() < 4096) {
+    while (*at != '\0') {
       char* end = nullptr;
       const long value = std::strtol(at, &end, 10);
       if (end == at)

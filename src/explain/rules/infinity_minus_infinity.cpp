@@ -1,6 +1,7 @@
 // Inf - Inf: infinities of opposite sign added, or equal ones subtracted, directly or inside a reduction.
 #include "explain/edits.h"
 #include "explain/probe.h"
+#include "explain/put_in.h"
 #include "explain/rules/rules.h"
 
 namespace finitude::explain {
@@ -54,9 +55,10 @@ class InfinityMinusInfinity : public Rule {
     if (!first) first = operand(*s.op, "input", 0);
     const Signs a = signs_of(first), b = signs_of(operand(*s.op, "other", 1));
     if (a.nan || b.nan || (!explains(name, a, b) && !product_of_infinities(*s.op, name))) return std::nullopt;
+    const auto source = put_in(s);
     Finding result = finding(s, "infinity-minus-infinity", kScoreInfinities,
                              "Inf - Inf in " + s.op->name + ": it reads infinities and makes " +
-                                 counted(bad->health.nan, "NaN") + at_rows(s.birth) + hidden_by(s),
+                                 counted(bad->health.nan, "NaN") + at_rows(s.birth) + (source ? told_source(s, *source) : "") + hidden_by(s),
                              "replace the infinities with a large finite number (torch.finfo(dtype).min for "
                              "a mask) or leave those elements out");
     Probe probe(s, s.birth.op);
@@ -67,6 +69,7 @@ class InfinityMinusInfinity : public Rule {
     for (const auto& use : s.op->inputs)
       if (use.health.inf() > 0 && !use.arg.empty()) edits.bounded(use.arg);
     edits.left_out().into(result);
+    if (source) mend_before_arithmetic(s, *source, &result);
     return result;
   }
 };

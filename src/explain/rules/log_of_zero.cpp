@@ -114,6 +114,7 @@ class LogOfZero : public Rule {
                                               : point->arg + " is " + figure(point->edge);
     text += " (" + what + (s.culprit == s.birth.op ? at_rows(s.birth) : "") + ")" + turned_to_nan(s) + hidden_by(s);
     Finding result = finding(s, "log-of-zero", kScorePoint, text, fix_for(s, *point, cause));
+    result.fix_is_no_edit = result.fix_text.starts_with("F.");
     Probe probe(s, s.culprit);
     if (point->edge <= 0)
       probe.clamped(point->arg, point->edge + (point->edge < 0 ? 1e-3 : safe_floor(point->operand.dtype())));

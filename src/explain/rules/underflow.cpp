@@ -56,6 +56,7 @@ class Underflow : public Rule {
             ? "stay in the log domain (exp(0.5 * x) for sqrt(exp(x)), log-domain scaling), or a larger floor"
             : "compute in the log domain or float64, or clamp away from zero";
     Finding result = finding(s, "underflow", kScorePoint + 20, text, fix);
+    result.fix_is_no_edit = !lost;
     Probe probe(s, s.culprit);
     if (point->kind == PointKind::kLog)
       probe.clamped(point->arg, point->edge + safe_floor(point->operand.dtype()));

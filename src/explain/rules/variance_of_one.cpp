@@ -1,4 +1,5 @@
 // An unbiased variance or standard deviation of one element, and n / (n - 1) with n = 1.
+#include <algorithm>
 #include <cmath>
 
 #include "explain/edits.h"
@@ -36,6 +37,15 @@ bool divides_by_n_minus_1(const Scene& s) {
   return numerator.tensor && numerator.tensor->storage == n.tensor->storage;
 }
 
+// Other ways, where they apply: a loader that gave a batch of one can drop it.
+std::string or_skip(const Scene& s, const record::TensorUse* x) {
+  const auto of_loader = [](const record::Storage& storage) { return storage.origin == record::Origin::kBatch; };
+  const bool batch_of_one = !x || x->shape.empty() || x->shape[0] == 1;
+  const bool loaded = std::ranges::any_of(s.trace.storages, of_loader) || !s.evidence.history.samples.empty();
+  if (loaded && batch_of_one) return "; or, not tried here, drop the last incomplete batch (drop_last=True) or skip it";
+  return "; or, not tried here, skip it where there is one element only";
+}
+
 class VarianceOfOne : public Rule {
  public:
   const char* name() const override { return "variance-of-one"; }
@@ -44,13 +54,12 @@ class VarianceOfOne : public Rule {
     const Scene s(evidence);
     const auto* bad = s.first ? bad_output(*s.first) : nullptr;
     if (!bad) return std::nullopt;
-    const std::string fix =
-        "drop the last incomplete batch (drop_last=True), skip it, or use the biased form (correction=0)";
     if (divides_by_n_minus_1(s)) {
       Finding result = finding(s, "variance-of-one", kScoreOneMeaning,
-                               "n / (n - 1) with n = 1: an unbiased variance of one element", fix);
+                               "n / (n - 1) with n = 1: an unbiased variance of one element",
+                               "divide by max(n - 1, 1)" + or_skip(s, nullptr));
       conclude(result, true);
-      Edits(s, s.culprit).replaced("other", 0, 1).into(result);
+      Edits(s, s.culprit).replaced("other", 0, 1).advised({}, "n - 1 = 0 replaced by 1").into(result);
       return result;
     }
     const std::string op = plain_name(s.first->name);
@@ -65,12 +74,17 @@ class VarianceOfOne : public Rule {
                              op + " of " + counted(static_cast<std::uint64_t>(elements), "element") +
                                  " with n - " + figure(correction) + " = " + figure(elements - correction) +
                                  " in the denominator" + hidden_by(s),
-                             fix);
+                             (correction > 0 ? std::string("use the biased form (correction=0)") : std::string("skip what is empty")) +
+                                 or_skip(s, &x));
     Probe probe(s, s.culprit);
     probe.in_float64(false);
     probe.again();
     probe.conclude(result, true);
-    Edits(s, s.culprit).left_out(0).left_out(1).into(result);
+    Edits edits(s, s.culprit);
+    // Of one element the biased form is 0, and so is its derivative: the very same as 0 in the place of what has no value.
+    if (elements == 1 && correction > 0) edits.left_out(0).advised({}, "correction=0, which gives 0 for one element, and no gradient");
+    else edits.left_out(0);
+    edits.left_out(1).into(result);
     return result;
   }
 };

@@ -4,6 +4,7 @@
 
 #include "explain/edits.h"
 #include "explain/probe.h"
+#include "explain/put_in.h"
 #include "explain/rules/rules.h"
 
 namespace finitude::explain {
@@ -39,13 +40,18 @@ class ZeroTimesInfinity : public Rule {
     for (const auto& scalar : s.op->scalars)
       if (scalar.tensor_like) look({nullptr, &scalar}, scalar.arg);
     if (nan_input || infs == 0 || (zeros == 0 && !integral)) return std::nullopt;
+    const auto source = put_in(s);
+    const bool of_forward = s.backward && s.node && is_builtin_node(*s.node) && s.forward;
     Finding result =
         finding(s, "zero-times-infinity", kScoreInfinities,
                 "0 x Inf in " + s.op->name + ": " + counted(infs, "infinite value") + " in " +
                     (inf_arg.empty() ? "one operand" : inf_arg) + " meet " +
-                    (zeros ? counted(zeros, "zero") : std::string("zeros")) + at_rows(s.birth) + hidden_by(s),
-                "take the masked elements out with torch.where or masked_fill before the product; a factor "
-                "of zero does not remove an infinity");
+                    (zeros ? counted(zeros, "zero") : std::string("zeros")) + at_rows(s.birth) +
+                    (source ? told_source(s, *source) : "") + hidden_by(s),
+                of_forward ? "double where: put a finite number in the place of the infinities with torch.where before " + s.forward->name +
+                                 at_line(s.trace, *s.forward) + " as well; a choice after it does not protect the gradient"
+                           : std::string("take the masked elements out with torch.where or masked_fill before the product; a factor "
+                                         "of zero does not remove an infinity"));
     Probe probe(s, s.birth.op);
     if (!inf_arg.empty()) {
       for (const double infinity : {-1.0, 1.0}) {
@@ -66,6 +72,7 @@ class ZeroTimesInfinity : public Rule {
     Edits edits(s, s.backward && s.node && is_builtin_node(*s.node) ? s.birth.forward : s.birth.op);
     if (!s.backward && !inf_arg.empty()) edits.replaced(inf_arg, -INFINITY, 0).replaced(inf_arg, INFINITY, 0);
     edits.left_out().into(result);
+    if (source) mend_before_arithmetic(s, *source, &result);
     return result;
   }
 };

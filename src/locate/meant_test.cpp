@@ -1,0 +1,89 @@
+#include "locate/meant.h"
+
+#include <gtest/gtest.h>
+
+#include "locate/testing.h"
+
+namespace finitude::locate {
+namespace {
+
+using record::kNone;
+using record::OpId;
+using record::Origin;
+using testing::kClean;
+using testing::kNanValue;
+using testing::Tensor;
+using testing::TraceBuilder;
+using testing::Values;
+
+struct Builder : TraceBuilder {
+  OpId unary(const std::string& name, const Tensor& in, Values vin, const Tensor& out, Values vout) {
+    return op(name).in(in, vin).out(out, vout).end();
+  }
+  OpId binary(const std::string& name, const Tensor& a, Values va, const Tensor& b, Values vb, const Tensor& out, Values vout) {
+    return op(name).in(a, va).in(b, vb, "other").out(out, vout).end();
+  }
+};
+
+// An open bound: infinities alone, which the program chooses away on purpose; an activation that hides them by chance says nothing of the sort.
+TEST(Meant, AnInfinityOfTheBatchThatIsChosenAwayIsBornWhereItDoesDamage) {
+  for (const std::string name : {"aten::where", "aten::tanh"}) {
+    Builder b;
+    const Tensor y = b.storage(Origin::kBatch), x = b.storage(), d = b.storage(), w = b.storage();
+    const Values infinite{.pos_inf = 1, .min = -1, .max = 0.7};
+    b.binary("aten::sub", x, kClean, y, infinite, d, infinite);
+    b.op(name).in(d, infinite).out(w).end();
+    const Tensor g = b.storage(), gd = b.storage();
+    OpId mul;
+    {
+      auto call = b.node("PowBackward0");
+      mul = b.binary("aten::mul", g, kClean, d, infinite, gd, kNanValue);
+    }
+    b.sink("gradient", gd, kNanValue);
+    const Located found = locate(b.trace);
+    ASSERT_FALSE(found.births.empty());
+    const bool dropped = name == "aten::where";
+    EXPECT_EQ(found.births[0].kind, dropped ? "backward" : "data") << name;
+    EXPECT_EQ(found.births[0].op, dropped ? mul : kNone) << name;
+    EXPECT_EQ(found.meant.storages, dropped ? std::vector<record::StorageId>{y.storage} : std::vector<record::StorageId>{}) << name;
+  }
+}
+
+// A mask of zeros takes all of them out, or leaves one.
+TEST(Meant, AnInfinityOfTheBatchThatAMaskIsMultipliedOnIsBornInTheProduct) {
+  for (const bool all : {true, false}) {
+    Builder b;
+    const Tensor y = b.storage(Origin::kBatch), d = b.storage(), mask = b.storage(), product = b.storage(), loss = b.storage();
+    const Values infinite{.pos_inf = 2, .min = -1, .max = 0.7}, rest{.nan = 1, .pos_inf = 1};
+    b.unary("aten::exp", y, infinite, d, infinite);
+    const OpId mul = b.binary("aten::mul", d, infinite, mask, {.min = 0, .max = 1, .zero = 2}, product, all ? Values{.nan = 2} : rest);
+    b.unary("aten::sum", product, kNanValue, loss, kNanValue);
+    b.sink("loss", loss, kNanValue);
+    const Located found = locate(b.trace);
+    ASSERT_FALSE(found.births.empty());
+    EXPECT_EQ(found.births[0].kind, all ? "forward" : "data");
+    EXPECT_EQ(found.births[0].op, all ? mul : kNone);
+  }
+}
+
+// x[3, 0] = inf, then a linear layer: an infinity over a part of other data. A mask of zeros with -Inf over a part of it is one.
+TEST(Meant, AnInfinityThatIsTypedIntoDataIsBornThere) {
+  for (const bool mask : {false, true}) {
+    Builder b;
+    const Tensor x = b.storage(Origin::kUnknown, {4, 2}), w = b.storage(), y = b.storage(Origin::kUnknown, {4, 2});
+    const Tensor one = x.part(6, 1);
+    const Values infinite = mask ? Values{.neg_inf = 1, .min = 0, .max = 0, .zero = 7} : Values{.pos_inf = 1};
+    b.op("aten::randn").out(x).end();
+    const OpId fill = b.op("aten::fill_").inout(one, kClean).number(mask ? -INFINITY : INFINITY).out(one, infinite).end();
+    const OpId mm = b.binary("aten::mm", x, infinite, w, kClean, y, {.nan = 2});
+    b.sink("loss", y, {.nan = 2});
+    const Located found = locate(b.trace);
+    ASSERT_EQ(found.births.size(), 1u);
+    EXPECT_EQ(found.births[0].op, mask ? mm : fill);
+    EXPECT_EQ(found.births[0].kind, mask ? "forward" : "data");
+    if (!mask) EXPECT_EQ(found.births[0].first_reader, mm);
+  }
+}
+
+}  // namespace
+}  // namespace finitude::locate
