@@ -359,8 +359,8 @@ class Target:
                 self.finish(session, found[0], found[2], raised=True)
             if sinks_of.lost_window(session) is not None:
                 self.finish(session, None, [])
-            if (checked := sinks_of.checked_window(session)) is not None:
-                if (looked := sinks_of.looked_at()):
+            if sinks_of.checked_window(session) is not None:
+                if looked := sinks_of.looked_at():
                     capsule.stop(session, self._mine(), sinks=[("loss", "loss", loss) for loss in looked], raised=True)
                 else:
                     self.order["capsule"] = None     # nothing that a replay could come to
