@@ -1,6 +1,7 @@
 """The report document: assembled here, checked and rendered by the engine."""
 
 import datetime
+import errno
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ from ..program import ranks
 from . import capsule_alarm, merge
 
 INNER = ("optimizer_ordinal", "advisory")   # of an alarm under way; no part of a report
+OF_DISK = {number: "disk" for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)}
 FEW = 8                  # alarms, after each of which the report is written whatever that takes
 QUIET_SECONDS = 1.0      # at least, between two reports that nothing told to a person waits for
 
@@ -132,7 +134,8 @@ class Report:
                     path = self.place()
                 os.makedirs(path, exist_ok=True)
             except OSError as e:
-                self.complain(f"cannot make {path}: {e.strerror}. Use --runs DIR to write elsewhere.")
+                self.complain(f"cannot make {path}: {e.strerror}. Use --runs DIR to write elsewhere.",
+                              OF_DISK.get(e.errno, ""))
                 self.directory = ""
                 return None
             self.directory = path
@@ -165,10 +168,10 @@ class Report:
         """Did this process train at all?"""
         return bool(self.failure) or merge.trained(self._own_document())
 
-    def complain(self, text):
-        """Once: the disk that is full stays full."""
-        if text not in self.complained:
-            self.complained.add(text)
+    def complain(self, text, about=""):
+        """Once, and once of what it is about: a disk that is full is full for each file."""
+        if (about or text) not in self.complained:
+            self.complained.add(about or text)
             say.say(f"finitude: warning: {text}\n")
 
     def save(self, is_told=True):
@@ -202,7 +205,7 @@ class Report:
             pages.write_whole(path, content)
             return True
         except OSError as e:
-            self.complain(f"cannot write {path}: {e.strerror}")
+            self.complain(f"cannot write {path}: {e.strerror}", OF_DISK.get(e.errno, ""))
             return False
 
     def write(self):
