@@ -94,7 +94,7 @@ def test_what_a_filter_wrote_is_taken_out_where_it_comes_out(tmp_path, name):
     result, _ = run(tmp_path, FILTER + ARITHMETIC[name])
     birth, cause, fix = explained(result)
     assert birth["phase"] == "forward" and cause["class"] in ("zero-times-infinity", "infinity-minus-infinity"), result.told()
-    assert "written by aten::masked_fill at " in cause["text"], cause["text"]
+    assert "written by aten::masked_fill" in cause["text"], cause["text"]
     assert fix["verified"] and "masked_fill" in fix["text"] and "before any arithmetic" in fix["text"], fix
     assert "gather" in (tmp_path / "train.py").read_text().splitlines()[fix["line"] - 1], fix
 
@@ -207,9 +207,9 @@ def test_softplus_is_named_only_where_it_fits_and_as_what_was_not_tried(tmp_path
 
 
 def test_rounding_of_the_coarser_format_is_no_change(tmp_path):
-    lines = ("a = (value * 0.01 + 20 * x).half() * 32\nside = a - (20 * x).half() * 32\n"
-             "loss = (side / (a - 300).pow(2)).float().mean() + (a - 300).pow(2).float().mean()")
-    result, _ = run(tmp_path, lines, "x[3] = 1.5")
+    lines = "a = (20 * x + 0.01 * value).half() * 32\nside = a - (20 * x).half() * 32\n" \
+            "loss = (side.float() + (a * keep.half()).pow(2).float()).mean()"
+    result, _ = run(tmp_path, lines, "keep[3] = 1", table="keep = keep / 10")
     _, cause, fix = explained(result)
     assert cause["class"] == "half-precision-overflow", result.told()
     assert fix["verified"] and "float32" in fix["tried"] and "rounding in float16" in fix["outcome"], fix

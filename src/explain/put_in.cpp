@@ -22,7 +22,8 @@ bool infinite(const TensorUse& use) { return use.health.inf() != 0 && use.health
 // Takes infinities for what they stand for: no element, an impossible event, the end of an interval.
 bool respects(const Op& op) {
   const std::string name = plain_name(op.name);
-  return op.is_view || is_carrier(op) || locate::is_move(op) || locate::is_select(op) || name.find("softmax") != std::string::npos ||
+  return op.is_view || is_carrier(op) || locate::is_move(op) || locate::is_select(op) ||
+         name.find("softmax") != std::string::npos ||
          one_of(name, {"logsumexp", "logcumsumexp", "log_sigmoid", "log_sigmoid_forward"});
 }
 
@@ -32,15 +33,16 @@ struct Way {
   const TensorUse* read = nullptr;
 };
 
-// Back from what `reader` reads to what put the infinities in. The last of the ops on the way that does not respect them is the
-// first arithmetic.
+// Back from what `reader` reads to what put the infinities in. The last of the ops on the way that does not
+// respect them is the first arithmetic.
 std::optional<Way> follow(const Scene& s, OpId reader, const TensorUse& use) {
   Way way;
   const TensorUse* at = &use;
   for (int step = 0; step < 256; ++step) {
     const OpId made = bad_producer(s.trace, reader, *at);
     if (!respects(s.trace.ops[reader])) way.reader = reader, way.read = at, way.made = made;
-    if (at->storage < s.trace.storages.size() && !s.trace.storages[at->storage].name.empty()) way.carried_by = at->storage;
+    if (at->storage < s.trace.storages.size() && !s.trace.storages[at->storage].name.empty())
+      way.carried_by = at->storage;
     if (made == kNone) {
       if (way.carried_by == kNone) way.carried_by = at->storage;
       break;
@@ -75,7 +77,8 @@ const record::Frame* comes_out_at(const record::Trace& trace, OpId made, OpId re
 }
 
 std::string place(const record::Frame* frame) {
-  return frame ? frame->file.substr(frame->file.rfind('/') + 1) + ":" + std::to_string(frame->line) : std::string();
+  return frame ? frame->file.substr(frame->file.rfind('/') + 1) + ":" + std::to_string(frame->line)
+               : std::string();
 }
 
 }  // namespace
@@ -88,7 +91,9 @@ std::optional<PutIn> put_in(const Scene& s) {
     for (const TensorUse& use : s.trace.ops[id].inputs) {
       const auto way = infinite(use) ? follow(s, id, use) : std::nullopt;
       if (!way) continue;
-      const double value = way->read->health.pos_inf == 0 ? -INFINITY : way->read->health.neg_inf == 0 ? INFINITY : 0;
+      const double value = way->read->health.pos_inf == 0   ? -INFINITY
+                           : way->read->health.neg_inf == 0 ? INFINITY
+                                                            : 0;
       if (!found) found = PutIn{way->by, way->carried_by, way->made, {}, value};
       if (found->value != value) found->value = 0;
       const std::pair<OpId, std::string> reader{way->reader, way->read->arg};
@@ -107,7 +112,8 @@ std::string told_source(const Scene& s, const PutIn& source) {
   if (source.carried_by < s.trace.storages.size()) carrier = s.trace.storages[source.carried_by].name;
   if (source.by < s.trace.ops.size()) {
     const Op& op = s.trace.ops[source.by];
-    return "; the infinities are written by " + op.name + at_line(s.trace, op) + (carrier.empty() ? "" : " and come with " + carrier);
+    return "; the infinities are written by " + op.name + at_line(s.trace, op) +
+           (carrier.empty() ? "" : " and come with " + carrier);
   }
   return carrier.empty() ? "" : "; the infinities come with " + carrier;
 }
@@ -127,9 +133,10 @@ void mend_before_arithmetic(const Scene& s, const PutIn& source, Finding* findin
   }
   const record::Frame* out = comes_out_at(trace, source.made, source.readers.front().first);
   edit.arg = edit.args.front();
-  edit.text = figure(edit.from) + " replaced by 0 before " + trace.ops[edit.ops.front()].name + at_line(trace, trace.ops[edit.ops.front()]) +
-              " reads it";
-  edit.advice = "take the " + figure(edit.from) + " out with torch.where where it comes out" + (out ? " (" + place(out) + ")" : "") +
+  edit.text = figure(edit.from) + " replaced by 0 before " + trace.ops[edit.ops.front()].name +
+              at_line(trace, trace.ops[edit.ops.front()]) + " reads it";
+  edit.advice = "take the " + figure(edit.from) + " out with torch.where where it comes out" +
+                (out ? " (" + place(out) + ")" : "") +
                 ", before any arithmetic: torch.where(torch.isfinite(x), x, 0.0)";
   if (source.by < trace.ops.size())
     edit.advice += "; it is put in by " + trace.ops[source.by].name + at_line(trace, trace.ops[source.by]);

@@ -33,15 +33,20 @@ std::vector<Value> ancestry(const record::Trace& trace, OpId reader, const Tenso
 }
 
 bool same(const Value& a, const Value& b) {
-  return a.made == b.made && a.use->storage == b.use->storage && a.use->begin < b.use->end && b.use->begin < a.use->end;
+  return a.made == b.made && a.use->storage == b.use->storage && a.use->begin < b.use->end &&
+         b.use->begin < a.use->end;
 }
 
 }  // namespace
 
-std::optional<replay::Beside> common_zeros(const Scene& s, OpId division, const TensorUse& numerator, const TensorUse& denominator) {
-  const std::vector<Value> above = ancestry(s.trace, division, numerator), below = ancestry(s.trace, division, denominator);
+std::optional<replay::Beside> common_zeros(const Scene& s, OpId division, const TensorUse& numerator,
+                                           const TensorUse& denominator) {
+  const std::vector<Value> above = ancestry(s.trace, division, numerator),
+                           below = ancestry(s.trace, division, denominator);
   const Value* shared = nullptr;
-  const auto later = [](const Value& a, const Value& b) { return a.made != kNone && (b.made == kNone || a.made > b.made); };
+  const auto later = [](const Value& a, const Value& b) {
+    return a.made != kNone && (b.made == kNone || a.made > b.made);
+  };
   for (const Value& value : below) {
     const bool common = std::ranges::any_of(above, [&](const Value& other) { return same(other, value); });
     if (common && value.use->health.zero != 0 && (!shared || later(value, *shared))) shared = &value;
@@ -57,7 +62,8 @@ std::optional<replay::Beside> common_zeros(const Scene& s, OpId division, const 
       if (known == found.zeros.ops.end()) {
         found.zeros.ops.push_back(value.reader);
         found.zeros.args.push_back(value.use->arg);
-      } else if (found.zeros.args[static_cast<std::size_t>(known - found.zeros.ops.begin())] != value.use->arg) {
+      } else if (found.zeros.args[static_cast<std::size_t>(known - found.zeros.ops.begin())] !=
+                 value.use->arg) {
         return std::nullopt;  // x / x: one argument of a call is replaced
       }
     }

@@ -15,10 +15,13 @@ using record::Op;
 using record::OpId;
 using record::TensorUse;
 
-// Of the operators that give finite values where they read others, those by which a program says so. An activation does it by chance.
+// Of the operators that give finite values where they read others, those by which a program says so. An
+// activation does it by chance.
 bool drops(const Op& op) {
-  constexpr std::array kDrops = {"where",   "masked_fill", "masked_select", "masked_scatter", "index",     "index_select", "index_put", "gather", "take",
-                                 "minimum", "maximum",     "fmin",          "fmax",           "clamp",     "clamp_min",    "clamp_max", "clip",   "nan_to_num"};
+  constexpr std::array kDrops = {
+      "where",     "masked_fill", "masked_select", "masked_scatter", "index",   "index_select",
+      "index_put", "gather",      "take",          "minimum",        "maximum", "fmin",
+      "fmax",      "clamp",       "clamp_min",     "clamp_max",      "clip",    "nan_to_num"};
   return std::ranges::find(kDrops, base_name(op.name)) != kDrops.end();
 }
 
@@ -49,11 +52,13 @@ bool masked_by_product(const record::Trace& trace, const Birth& birth) {
   return false;
 }
 
-// The values that the birth brought in, as its first reader saw them; null where they are not infinities of the data.
+// The values that the birth brought in, as its first reader saw them; null where they are not infinities of
+// the data.
 const TensorUse* infinite_data(const record::Trace& trace, const Birth& birth) {
   if (birth.kind != "data" || birth.rows_of != 0) return nullptr;
   if (birth.op != kNone) {
-    const bool handed_over = birth.op < trace.ops.size() && base_name(trace.ops[birth.op].name) == "lift_fresh";
+    const bool handed_over =
+        birth.op < trace.ops.size() && base_name(trace.ops[birth.op].name) == "lift_fresh";
     if (!handed_over || trace.ops[birth.op].outputs.empty()) return nullptr;
     const TensorUse& out = trace.ops[birth.op].outputs.front();
     return only_infinities(out) ? &out : nullptr;
@@ -72,8 +77,10 @@ Meant dropped_by_program(const record::Trace& trace, const Located& located) {
     if (infinite_data(trace, birth) == nullptr) continue;
     const bool chosen_away = birth.absorbed_by < trace.ops.size() && drops(trace.ops[birth.absorbed_by]);
     if (!chosen_away && !masked_by_product(trace, birth)) continue;
-    if (birth.op != kNone) meant.ops.push_back(birth.op);
-    else meant.storages.push_back(birth.storage);
+    if (birth.op != kNone)
+      meant.ops.push_back(birth.op);
+    else
+      meant.storages.push_back(birth.storage);
   }
   return meant;
 }
@@ -90,16 +97,37 @@ bool overwrites_data(const record::Trace& trace, OpId writer, OpId reader) {
 }
 
 bool spreads(const Op& op) {
-  constexpr std::array kSpread = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "matmul", "linear", "convolution", "mkldnn_convolution",
-                                  "_slow_conv2d_forward", "thnn_conv2d", "native_layer_norm", "native_batch_norm", "native_group_norm",
-                                  "_fused_rms_norm", "var", "std", "var_mean", "std_mean"};
+  constexpr std::array kSpread = {"mm",
+                                  "addmm",
+                                  "bmm",
+                                  "baddbmm",
+                                  "mv",
+                                  "addmv",
+                                  "dot",
+                                  "matmul",
+                                  "linear",
+                                  "convolution",
+                                  "mkldnn_convolution",
+                                  "_slow_conv2d_forward",
+                                  "thnn_conv2d",
+                                  "native_layer_norm",
+                                  "native_batch_norm",
+                                  "native_group_norm",
+                                  "_fused_rms_norm",
+                                  "var",
+                                  "std",
+                                  "var_mean",
+                                  "std_mean"};
   if (std::ranges::find(kSpread, base_name(op.name)) == kSpread.end()) return false;
-  return std::ranges::none_of(op.inputs, [](const TensorUse& use) { return use.health.nan != 0 || (use.health.ok() && use.health.zero != 0 && use.shape.size() > 1); });
+  return std::ranges::none_of(op.inputs, [](const TensorUse& use) {
+    return use.health.nan != 0 || (use.health.ok() && use.health.zero != 0 && use.shape.size() > 1);
+  });
 }
 
 bool is_for_masks(const Op& op) {
   const std::string_view name = base_name(op.name);
-  return name.find("softmax") != std::string_view::npos || name.find("logsumexp") != std::string_view::npos || drops(op);
+  return name.find("softmax") != std::string_view::npos || name.find("logsumexp") != std::string_view::npos ||
+         drops(op);
 }
 
 }  // namespace finitude::locate

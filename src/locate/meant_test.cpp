@@ -20,12 +20,14 @@ struct Builder : TraceBuilder {
   OpId unary(const std::string& name, const Tensor& in, Values vin, const Tensor& out, Values vout) {
     return op(name).in(in, vin).out(out, vout).end();
   }
-  OpId binary(const std::string& name, const Tensor& a, Values va, const Tensor& b, Values vb, const Tensor& out, Values vout) {
+  OpId binary(const std::string& name, const Tensor& a, Values va, const Tensor& b, Values vb,
+              const Tensor& out, Values vout) {
     return op(name).in(a, va).in(b, vb, "other").out(out, vout).end();
   }
 };
 
-// An open bound: infinities alone, which the program chooses away on purpose; an activation that hides them by chance says nothing of the sort.
+// An open bound: infinities alone, which the program chooses away on purpose; an activation that hides them
+// by chance says nothing of the sort.
 TEST(Meant, AnInfinityOfTheBatchThatIsChosenAwayIsBornWhereItDoesDamage) {
   for (const std::string name : {"aten::where", "aten::tanh"}) {
     Builder b;
@@ -45,7 +47,9 @@ TEST(Meant, AnInfinityOfTheBatchThatIsChosenAwayIsBornWhereItDoesDamage) {
     const bool dropped = name == "aten::where";
     EXPECT_EQ(found.births[0].kind, dropped ? "backward" : "data") << name;
     EXPECT_EQ(found.births[0].op, dropped ? mul : kNone) << name;
-    EXPECT_EQ(found.meant.storages, dropped ? std::vector<record::StorageId>{y.storage} : std::vector<record::StorageId>{}) << name;
+    EXPECT_EQ(found.meant.storages,
+              dropped ? std::vector<record::StorageId>{y.storage} : std::vector<record::StorageId>{})
+        << name;
   }
 }
 
@@ -53,10 +57,12 @@ TEST(Meant, AnInfinityOfTheBatchThatIsChosenAwayIsBornWhereItDoesDamage) {
 TEST(Meant, AnInfinityOfTheBatchThatAMaskIsMultipliedOnIsBornInTheProduct) {
   for (const bool all : {true, false}) {
     Builder b;
-    const Tensor y = b.storage(Origin::kBatch), d = b.storage(), mask = b.storage(), product = b.storage(), loss = b.storage();
+    const Tensor y = b.storage(Origin::kBatch), d = b.storage(), mask = b.storage(), product = b.storage(),
+                 loss = b.storage();
     const Values infinite{.pos_inf = 2, .min = -1, .max = 0.7}, rest{.nan = 1, .pos_inf = 1};
     b.unary("aten::exp", y, infinite, d, infinite);
-    const OpId mul = b.binary("aten::mul", d, infinite, mask, {.min = 0, .max = 1, .zero = 2}, product, all ? Values{.nan = 2} : rest);
+    const OpId mul = b.binary("aten::mul", d, infinite, mask, {.min = 0, .max = 1, .zero = 2}, product,
+                              all ? Values{.nan = 2} : rest);
     b.unary("aten::sum", product, kNanValue, loss, kNanValue);
     b.sink("loss", loss, kNanValue);
     const Located found = locate(b.trace);
@@ -66,15 +72,18 @@ TEST(Meant, AnInfinityOfTheBatchThatAMaskIsMultipliedOnIsBornInTheProduct) {
   }
 }
 
-// x[3, 0] = inf, then a linear layer: an infinity over a part of other data. A mask of zeros with -Inf over a part of it is one.
+// x[3, 0] = inf, then a linear layer: an infinity over a part of other data. A mask of zeros with -Inf over a
+// part of it is one.
 TEST(Meant, AnInfinityThatIsTypedIntoDataIsBornThere) {
   for (const bool mask : {false, true}) {
     Builder b;
-    const Tensor x = b.storage(Origin::kUnknown, {4, 2}), w = b.storage(), y = b.storage(Origin::kUnknown, {4, 2});
+    const Tensor x = b.storage(Origin::kUnknown, {4, 2}), w = b.storage(),
+                 y = b.storage(Origin::kUnknown, {4, 2});
     const Tensor one = x.part(6, 1);
     const Values infinite = mask ? Values{.neg_inf = 1, .min = 0, .max = 0, .zero = 7} : Values{.pos_inf = 1};
     b.op("aten::randn").out(x).end();
-    const OpId fill = b.op("aten::fill_").inout(one, kClean).number(mask ? -INFINITY : INFINITY).out(one, infinite).end();
+    const OpId fill =
+        b.op("aten::fill_").inout(one, kClean).number(mask ? -INFINITY : INFINITY).out(one, infinite).end();
     const OpId mm = b.binary("aten::mm", x, infinite, w, kClean, y, {.nan = 2});
     b.sink("loss", y, {.nan = 2});
     const Located found = locate(b.trace);
