@@ -169,10 +169,10 @@ def _watch(home, waiting):
     from ..first_run import _cold, install
     from ..first_run.session import Session
     from ..program import cells
-    from ..second_run import restart
+    from ..second_run.target import Target
     from . import inject
 
-    target = restart.Target(waiting.order) if waiting.order else inject.from_environment()
+    target = Target(waiting.order) if waiting.order else inject.from_environment()
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     session = Session(home.settings, os.path.abspath(main) if main else "", sys.orig_argv, target)
     session.member = True

@@ -43,7 +43,7 @@ def is_bad(window):
 
 
 class Injection:
-    """What session.target is in such a process; the interface is that of restart.Target."""
+    """What session.target is in such a process; the interface is that of second_run/target.py."""
 
     def __init__(self, order):
         self.order = order

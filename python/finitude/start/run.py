@@ -71,10 +71,10 @@ def _watch(settings, is_module, target, command):
     from .. import _native
     from ..first_run import _cold, install
     from ..first_run.session import Session
-    from ..second_run import restart
+    from ..second_run.target import Target
     from . import child, inject
 
-    target_step = restart.Target.from_environment() or inject.from_environment()
+    target_step = Target.from_environment() or inject.from_environment()
     start = started.Start(command)
     if target_step is not None:
         target_step.prepare()
