@@ -1,7 +1,8 @@
 """Parameters that nobody wrote: what they hold is whatever the memory held, and no bad checkpoint."""
 
 import pytest
-from helpers import run
+from helpers import LIMIT, run, write_script
+from process_support import TORCHRUN, cold
 
 MODEL = """
 import torch
@@ -49,7 +50,8 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("model, made, name, source", PROGRAMS.values(), ids=PROGRAMS)
+@pytest.mark.parametrize("model, made, name, source", [
+    pytest.param(*PROGRAMS[name], id=name, marks=pytest.mark.thorough if "copy" in name else ()) for name in PROGRAMS])
 def test_memory_that_nobody_wrote_is_told_with_the_line_that_made_it(tmp_path, model, made, name, source):
     got = run(tmp_path, MODEL.format(model=model, made=made))
     if got.report["outcome"] == "clean":
@@ -79,3 +81,17 @@ def test_a_second_run_that_fails_at_another_place_does_not_explain_the_first(tmp
     alarm = run(tmp_path, MODEL.format(model="", made=made)).alarms[0]
     assert alarm["sink"] == {"kind": "parameter", "name": "bias"} and alarm["births"][0]["op"] != "aten::div", alarm
     assert alarm["rerun"] != "persistent" or alarm["births"][0]["phase"] == "state"
+
+
+@pytest.mark.slow
+def test_on_two_ranks_the_second_run_is_made_and_tells_the_line(tmp_path):
+    text = MODEL.format(model=SCALED, made="import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+                        "model = nn.parallel.DistributedDataParallel(Scaled())")
+    write_script(tmp_path, text)
+    got = cold(tmp_path, *TORCHRUN, "2", "train.py", limit=3 * LIMIT)
+    assert len(got.alarms) == 2, got.told()
+    for alarm in got.alarms:
+        assert (alarm["cause"]["class"], alarm["rerun_by"], alarm["weights"]) == ("uninitialised-memory", "restart", "damaged"), got.told()
+    birth = got.alarms[0]["births"][0]
+    assert birth["phase"] == "memory" and "nn.Parameter(torch.empty(300))" in birth["source"], birth
+    assert "stopped before the optimizer" in got.err, got.err

@@ -1,7 +1,10 @@
-"""Explains each positive case several times, with other bytes in memory that nobody has written, and compares what is said: python -m zoo.repeat.
+"""Explains each positive case several times, with other bytes in memory that nobody has written, and compares
+what is said: python -m zoo.repeat.
 
-A verdict may depend neither on what such memory holds by chance nor on the order of anything that has none.
+A verdict may depend neither on what such memory holds by chance nor on the order of anything that has
+none.
 """
+
 import argparse
 import os
 import random
@@ -13,7 +16,8 @@ from pathlib import Path
 
 from . import cases, judge, runner
 
-# Of freed memory; handed out is the complement. Zeros, the largest floats, small ones, negative ones, and what chance leaves.
+# Of freed memory; handed out is the complement. Zeros, the largest floats, small ones, negative ones, and
+# what chance leaves.
 FILLS = (255, 128, 0, 60, 195, 0, 127, 1, 0, 254)
 
 
@@ -25,8 +29,15 @@ def story(report):
     finding = alarm or next((a for a in report.get("advisories") or [] if a.get("cause")), {})
     birth = (finding.get("births") or [{}])[0]
     fix = finding.get("fix") or {}
-    return (report.get("outcome"), (finding.get("cause") or {}).get("class"), (finding.get("cause") or {}).get("confidence"), birth.get("op"),
-            birth.get("line"), fix.get("text"), fix.get("line"))
+    return (
+        report.get("outcome"),
+        (finding.get("cause") or {}).get("class"),
+        (finding.get("cause") or {}).get("confidence"),
+        birth.get("op"),
+        birth.get("line"),
+        fix.get("text"),
+        fix.get("line"),
+    )
 
 
 def sample(chosen, count, seed):
@@ -44,7 +55,9 @@ def main(argv=None):
     p.add_argument("--jobs", type=int, default=2)
     p.add_argument("--limit", type=float, default=120)
     options = p.parse_args(argv)
-    chosen = sample([c for c in cases.choose(options.filter, options.set) if c.positive], options.sample, options.seed)
+    chosen = sample(
+        [c for c in cases.choose(options.filter, options.set) if c.positive], options.sample, options.seed
+    )
     folder, began = Path(tempfile.mkdtemp(prefix="finitude-repeat-")), time.monotonic()
     told, late = {case.slug: [] for case in chosen}, []
     try:
@@ -55,7 +68,11 @@ def main(argv=None):
             if run.timed_out:
                 late.append(run.case.slug)
 
-        runs = [(case, folder / str(i), False, FILLS[i % len(FILLS)]) for case in chosen for i in range(options.times)]
+        runs = [
+            (case, folder / str(i), False, FILLS[i % len(FILLS)])
+            for case in chosen
+            for i in range(options.times)
+        ]
         runner.execute(runs, options.jobs, options.limit, on_end)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -64,8 +81,11 @@ def main(argv=None):
         print(slug)
         for fill, one in sorted(stories, key=str):
             print(f"    {fill:3}  {one}")
-    print(f"{len(chosen)} cases, {options.times} times each in {time.monotonic() - began:.0f} s: {len(changing)} changed" +
-          (f"; past the time limit: {', '.join(sorted(set(late)))}" if late else ""))
+    print(
+        f"{len(chosen)} cases, {options.times} times each in {time.monotonic() - began:.0f} s: "
+        f"{len(changing)} changed"
+        + (f"; past the time limit: {', '.join(sorted(set(late)))}" if late else "")
+    )
     return 1 if changing or late or not chosen else 0
 
 

@@ -48,6 +48,8 @@ bool sink_last_of(record::Trace* trace, Kinds kinds) {
 
 }  // namespace
 
-bool sink_last_seen(record::Trace* trace) { return sink_last_of(trace, kNan | kPosInf) || sink_last_of(trace, kNegInf); }
+bool sink_last_seen(record::Trace* trace) {
+  return sink_last_of(trace, kNan | kPosInf) || sink_last_of(trace, kNegInf);
+}
 
 }  // namespace finitude::locate

@@ -1,8 +1,9 @@
-"""What the frames that an exception left behind hold that is not finite, and whether the exception is about that.
+"""What the frames that an exception left behind hold that is not finite, and whether the exception is about
+that.
 
-The program is over, so what this costs does not matter. A value counts as refused where a check of the program's own that asks for it raised,
-or where the exception speaks of such values and the statement that led to it reads one. Anything else merely lies around, as masks and
-padding do.
+The program is over, so what this costs does not matter. A value counts as refused where a check of the
+program's own that asks for it raised, or where the exception speaks of such values and the statement that
+led to it reads one. Anything else merely lies around, as masks and padding do.
 """
 
 import re
@@ -17,24 +18,47 @@ from .counts import count_text
 
 MOST_VALUES, MOST_BYTES = 4096, 8 << 30
 MOST_PARTS = 64
-_MOST_LINKS = 16   # of a chain of exceptions
+_MOST_LINKS = 16  # of a chain of exceptions
 # A cast of NaN to an integer gives its smallest number.
 _OF_VALUES = re.compile(
-    r"\bnans?\b|\b[+-]?infs?\b|infinit|(?<!de)finite\b|isnan|not[ -]a[ -]number|-9223372036854775808|-2147483648|numeric entries", re.IGNORECASE)
+    r"\bnans?\b|\b[+-]?infs?\b|infinit|(?<!de)finite\b|isnan|not[ -]a[ -]number|-9223372036854775808|"
+    r"-2147483648|numeric entries",
+    re.IGNORECASE,
+)
 _MAY_BE_OF_VALUES = re.compile(
-    r"invalid (value|entr|prob)|singular|did not converge|positive[- ]definite|ill-conditioned|domain error|between 0 and 1|[<>]=? ?[01]\b|"
-    r"must be (positive|non-?negative)|probabilit", re.IGNORECASE)
-_OF_SHAPES = re.compile(r"shape|dimension|\bdims?\b|size|length|broadcast|axis|axes|dtype|type|index|column|key", re.IGNORECASE)
+    r"invalid (value|entr|prob)|singular|did not converge|positive[- ]definite|ill-conditioned|domain error|"
+    r"between 0 and 1|[<>]=? ?[01]\b|"
+    r"must be (positive|non-?negative)|probabilit",
+    re.IGNORECASE,
+)
+_OF_SHAPES = re.compile(
+    r"shape|dimension|\bdims?\b|size|length|broadcast|axis|axes|dtype|type|index|column|key", re.IGNORECASE
+)
+_NEVER_OF_VALUES = (
+    OSError,
+    ImportError,
+    NameError,
+    AttributeError,
+    SyntaxError,
+    MemoryError,
+)  # whose words may be any name
 _OF_NUMBERS = (ValueError, ArithmeticError, RuntimeError)
 _NAMED_SO = ("LinAlgError", "_LinAlgError")
 
 
 class Seen:
-    """A value that is not finite: its name, where it is named, what it holds in words. operand: it is part of the statement that led to
-    the exception."""
+    """A value that is not finite: its name, where it is named, what it holds in words. operand: it is part
+    of the statement that led to the exception."""
 
     def __init__(self, name, value, words, file, line, operand):
-        self.name, self.value, self.words, self.file, self.line, self.operand = name, value, words, file, line, operand
+        self.name, self.value, self.words, self.file, self.line, self.operand = (
+            name,
+            value,
+            words,
+            file,
+            line,
+            operand,
+        )
 
     @property
     def is_tensor(self):
@@ -47,9 +71,9 @@ class Seen:
 
 
 class Raised:
-    """What is known of an exception. refused: the values that it is about, the nearest first; handed: those that were given to what raised it
-    and did not say why; around: others. asks: it is about such values by its words or by the check that raised it, whether or not a name is
-    left for one."""
+    """What is known of an exception. refused: the values that it is about, the nearest first; handed:
+    those that were given to what raised it and did not say why; around: others. asks: it is about such
+    values by its words or by the check that raised it, whether or not a name is left for one."""
 
     def __init__(self):
         self.refused, self.handed, self.around, self.asks = [], [], [], False
@@ -75,11 +99,17 @@ def look(error, is_known=lambda tensor: False):
             (raised.refused if about else raised.handed if handed else raised.around).extend(operands)
             raised.around.extend(named)
             innermost = False
-    if speaks and not raised.refused:   # of what the innermost frames name, though the statement reads it under no name
+    if (
+        speaks and not raised.refused
+    ):  # of what the innermost frames name, though the statement reads it under no name
         raised.refused = [seen for seen in raised.around if seen.is_tensor and seen.value.grad_fn is not None]
     told = []
     for some in (raised.refused, raised.handed, raised.around):
-        some[:] = [seen for i, seen in enumerate(some) if not any(seen.value is other.value for other in told + some[:i])]
+        some[:] = [
+            seen
+            for i, seen in enumerate(some)
+            if not any(seen.value is other.value for other in told + some[:i])
+        ]
         told += some
     return raised
 
@@ -90,16 +120,23 @@ def is_about_values(error):
 
 
 def _chain(error):
-    """The exception and those that it was raised from or while they were handled, up to one of ours, which is about a step that was told of."""
+    """The exception and those that it was raised from or while they were handled, up to one of ours, which
+    is about a step that was told of."""
     found = []
-    while error is not None and len(found) < _MOST_LINKS and not isinstance(error, NonFiniteError) and not any(error is e for e in found):
+    while (
+        error is not None
+        and len(found) < _MOST_LINKS
+        and not isinstance(error, NonFiniteError)
+        and not any(error is e for e in found)
+    ):
         found.append(error)
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return found
 
 
 def _frames(error):
-    """(frame, line) of the frames that are not torch's, the standard library's or ours, the innermost first."""
+    """(frame, line) of the frames that are not torch's, the standard library's or ours, the innermost
+    first."""
     found, traceback = [], error.__traceback__
     while traceback is not None:
         if not discover.is_library(traceback.tb_frame.f_code.co_filename):
@@ -117,13 +154,21 @@ def _is_of_arguments(error):
 
 
 def _speaks(error, words):
-    if isinstance(error, FloatingPointError) or words is _MAY_BE_OF_VALUES and type(error).__name__ in _NAMED_SO:
+    if (
+        isinstance(error, FloatingPointError)
+        or words is _MAY_BE_OF_VALUES
+        and type(error).__name__ in _NAMED_SO
+    ):
         return True
-    if words is _MAY_BE_OF_VALUES and not isinstance(error, _OF_NUMBERS):
+    if (
+        isinstance(error, _NEVER_OF_VALUES)
+        or words is _MAY_BE_OF_VALUES
+        and not isinstance(error, _OF_NUMBERS)
+    ):
         return False
     try:
         return words.search(str(error)) is not None
-    except Exception:   # a text of the program's own making
+    except Exception:  # a text of the program's own making
         return False
 
 
@@ -145,18 +190,28 @@ class _Budget:
             if type(value) is float:
                 return "NaN" if value != value else ""
             if type(value) in (torch.Tensor, torch.nn.Parameter):
-                if value.is_meta or value.nbytes > self.bytes or _native.is_finite(value.detach()) or self.is_known(value):
+                if (
+                    value.is_meta
+                    or value.nbytes > self.bytes
+                    or _native.is_finite(value.detach())
+                    or self.is_known(value)
+                ):
                     return ""
                 self.bytes -= value.nbytes
                 return "" if _is_mask(_native.statistics(value.detach())) else count_text(value.detach())
             return self._look_at_array(value)
-        except Exception:   # a device that gives no more answers
+        except Exception:  # a device that gives no more answers
             return ""
 
     def _look_at_array(self, value):
         numpy = sys.modules.get("numpy")
         kinds = getattr(numpy, "ndarray", None), getattr(numpy, "floating", None)
-        if None in kinds or not isinstance(value, kinds) or value.dtype.kind not in "fc" or value.nbytes > self.bytes:
+        if (
+            None in kinds
+            or not isinstance(value, kinds)
+            or value.dtype.kind not in "fc"
+            or value.nbytes > self.bytes
+        ):
             return ""
         if isinstance(value, kinds[1]):
             return "NaN" if value != value else ""
@@ -168,18 +223,27 @@ class _Budget:
 
 def _is_mask(s):
     """-Inf of a mask: among equal numbers, or nothing else."""
-    return s is None or not s["nan"] and not s["pos_inf"] and (s["nan"] + s["inf"] == s["numel"] or s["min"] == s["max"])
+    return (
+        s is None
+        or not s["nan"]
+        and not s["pos_inf"]
+        and (s["nan"] + s["inf"] == s["numel"] or s["min"] == s["max"])
+    )
 
 
 def _parts(value, depth=0):
-    """(what to append to its name, the tensor, array or number) of a value and of what containers and plain objects hold."""
+    """(what to append to its name, the tensor, array or number) of a value and of what containers and
+    plain objects hold."""
     if isinstance(value, (torch.Tensor, float)) or type(value).__module__ == "numpy":
         yield "", value
         return
     if depth == 2 or isinstance(value, (str, bytes, torch.nn.Module, torch.optim.Optimizer, type)):
         return
     if isinstance(value, dict):
-        items = [(f"[{key!r}]" if type(key) in (str, int) else "[...]", v) for key, v in list(dict.items(value))[:MOST_PARTS]]
+        items = [
+            (f"[{key!r}]" if type(key) in (str, int) else "[...]", v)
+            for key, v in list(dict.items(value))[:MOST_PARTS]
+        ]
     elif isinstance(value, (list, tuple)):
         iterate = list.__iter__ if isinstance(value, list) else tuple.__iter__
         items = [(f"[{i}]", v) for i, v in zip(range(MOST_PARTS), iterate(value))]
@@ -198,11 +262,16 @@ def _parts(value, depth=0):
 
 def _bad(name, value, frame, line, budget, operand):
     file = frame.f_code.co_filename
-    return [Seen(name + label, part, words, file, line, operand) for label, part in _parts(value) if (words := budget.words(part))]
+    return [
+        Seen(name + label, part, words, file, line, operand)
+        for label, part in _parts(value)
+        if (words := budget.words(part))
+    ]
 
 
 def _operands(frame, line, statement, checks, budget):
-    """The values that the statement reads and that are not finite; of a check, also those that its conditions were computed from."""
+    """The values that the statement reads and that are not finite; of a check, also those that its
+    conditions were computed from."""
     if not statement.operands:
         return []
     names = {**frame.f_globals, **discover.names_of(frame)}
@@ -223,11 +292,16 @@ def _operands(frame, line, statement, checks, budget):
 
 
 def _named(frame, line, budget):
-    """Tensors and arrays in the names of a frame. Numbers are not worth a word there, nor is -Inf, which stands for "never"."""
+    """Tensors and arrays in the names of a frame. Numbers are not worth a word there, nor is -Inf, which
+    stands for "never"."""
     found = []
     for name, value in discover.names_of(frame).items():
         if not name.startswith("__"):
-            found += [seen for seen in _bad(name, value, frame, line, budget, False) if type(seen.value) is not float and _is_odd(seen.value)]
+            found += [
+                seen
+                for seen in _bad(name, value, frame, line, budget, False)
+                if type(seen.value) is not float and _is_odd(seen.value)
+            ]
     return found
 
 

@@ -1,4 +1,5 @@
-"""Which values the statement at a line of a program reads, and whether it is a check of the program's own that gives up: from its source."""
+"""Which values the statement at a line of a program reads, and whether it is a check of the program's own
+that gives up: from its source."""
 
 import ast
 import functools
@@ -6,8 +7,25 @@ import re
 
 from ..base import sources
 
-_OF_A_SHAPE = {"shape", "dtype", "device", "ndim", "layout", "size", "dim", "numel", "nelement", "stride", "element_size", "requires_grad",
-               "grad_fn", "is_leaf", "nbytes", "itemsize", "names"}
+_OF_A_SHAPE = {
+    "shape",
+    "dtype",
+    "device",
+    "ndim",
+    "layout",
+    "size",
+    "dim",
+    "numel",
+    "nelement",
+    "stride",
+    "element_size",
+    "requires_grad",
+    "grad_fn",
+    "is_leaf",
+    "nbytes",
+    "itemsize",
+    "names",
+}
 _OF_NO_VALUE = {"len", "type", "id", "isinstance", "issubclass", "hasattr", "callable"}
 _ENDS = {"exit", "quit", "_exit", "abort"}
 _ASKS = re.compile(r"nan|inf$|finite", re.IGNORECASE)
@@ -16,11 +34,18 @@ _MOST_LINES = 50_000
 
 
 class Statement:
-    """What is known of one line. operands: expressions (ast) of the values that it depends on; is_check: it is the program's own decision
-    to end, `raise`, `assert` or an exit, and the operands are those of its conditions; asks: they ask for NaN or Inf by name."""
+    """What is known of one line. operands: expressions (ast) of the values that it depends on; is_check:
+    it is the program's own decision to end, `raise`, `assert` or an exit, and the operands are those of
+    its conditions; asks: they ask for NaN or Inf by name."""
 
     def __init__(self, operands=(), is_check=False, asks=False, body=None, line=0):
-        self.operands, self.is_check, self.asks, self.body, self.line = list(operands), is_check, asks, body, line
+        self.operands, self.is_check, self.asks, self.body, self.line = (
+            list(operands),
+            is_check,
+            asks,
+            body,
+            line,
+        )
 
 
 @functools.lru_cache(maxsize=64)
@@ -38,8 +63,16 @@ def _path_to(tree, line):
     """The nodes from the tree down to the innermost statement of that line."""
     path, node = [tree], tree
     while True:
-        inner = [n for n in ast.iter_child_nodes(node) if _first_line(n) <= line <= (getattr(n, "end_lineno", None) or 0)]
-        inner = [n for n in inner if isinstance(n, (ast.stmt, ast.excepthandler)) or type(n).__name__ == "match_case"]
+        inner = [
+            n
+            for n in ast.iter_child_nodes(node)
+            if _first_line(n) <= line <= (getattr(n, "end_lineno", None) or 0)
+        ]
+        inner = [
+            n
+            for n in inner
+            if isinstance(n, (ast.stmt, ast.excepthandler)) or type(n).__name__ == "match_case"
+        ]
         if not inner:
             return path
         node = inner[-1]
@@ -78,8 +111,11 @@ def _gives_up(statement):
 
 def _heads(statement):
     """The expressions of a statement, of a compound one those before its body."""
-    return [child for child in ast.iter_child_nodes(statement)
-            if not isinstance(child, (ast.stmt, ast.excepthandler)) and type(child).__name__ != "match_case"]
+    return [
+        child
+        for child in ast.iter_child_nodes(statement)
+        if not isinstance(child, (ast.stmt, ast.excepthandler)) and type(child).__name__ != "match_case"
+    ]
 
 
 def _asks(nodes):
@@ -95,7 +131,8 @@ def _operands(nodes):
 
 
 def _visit(node, found):
-    """Names, attributes and elements whose values count, the longest expressions of them; not what is asked for its shape alone, and no text."""
+    """Names, attributes and elements whose values count, the longest expressions of them; not what is
+    asked for its shape alone, and no text."""
     if isinstance(node, ast.Attribute) and node.attr in _OF_A_SHAPE or isinstance(node, ast.JoinedStr):
         return
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OF_NO_VALUE:
@@ -104,7 +141,11 @@ def _visit(node, found):
         if isinstance(node.ctx, ast.Load):
             found.append(node)
         return
-    if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(getattr(node, "ctx", None), ast.Load) and _is_chain(node):
+    if (
+        isinstance(node, (ast.Attribute, ast.Subscript))
+        and isinstance(getattr(node, "ctx", None), ast.Load)
+        and _is_chain(node)
+    ):
         found.append(node)
         return
     for child in ast.iter_child_nodes(node):
@@ -113,8 +154,12 @@ def _visit(node, found):
 
 def _is_chain(node):
     while isinstance(node, (ast.Attribute, ast.Subscript)):
-        if isinstance(node, ast.Attribute) and node.attr in _OF_A_SHAPE or \
-                isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr in _OF_A_SHAPE
+            or isinstance(node, ast.Subscript)
+            and not isinstance(node.slice, ast.Constant)
+        ):
             return False
         node = node.value
     return isinstance(node, ast.Name)
@@ -124,9 +169,19 @@ def assignment(statement, name):
     """(the operands of what the name was set to last before that statement, the line), or ((), 0)."""
     found, line = (), 0
     for node in ast.walk(statement.body) if statement.body is not None else ():
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)] if \
-            isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) else ()
-        named = any(isinstance(t, ast.Name) and t.id == name for target in targets if target is not None for t in ast.walk(target))
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [getattr(node, "target", None)]
+            if isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr))
+            else ()
+        )
+        named = any(
+            isinstance(t, ast.Name) and t.id == name
+            for target in targets
+            if target is not None
+            for t in ast.walk(target)
+        )
         if named and node.value is not None and line < node.lineno < statement.line:
             found, line = _operands([node.value]), node.lineno
     return found, line
@@ -137,8 +192,8 @@ def text_of(node):
 
 
 def resolved(node, names):
-    """The object that an operand stands for, as far as it can be followed without running code of the program's: (object, the part of the
-    expression that was followed), or (None, None)."""
+    """The object that an operand stands for, as far as it can be followed without running code of the
+    program's: (object, the part of the expression that was followed), or (None, None)."""
     if isinstance(node, ast.Name):
         return (names[node.id], node) if node.id in names else (None, None)
     value, followed = resolved(node.value, names)

@@ -1,7 +1,8 @@
 """A value that was bad before the first step: had anybody written the memory that it lies in?
 
-The second process fills all memory that it is handed with a byte of our own (glibc does that when asked). What still holds that byte as the
-first step begins was written by nobody, and what it held in the first run was left there by whoever used that memory before.
+The second process fills all memory that it is handed with a byte of our own (glibc does that when asked).
+What still holds that byte as the first step begins was written by nobody, and what it held in the first
+run was left there by whoever used that memory before.
 """
 
 import ctypes
@@ -13,7 +14,7 @@ from ..findings import findings
 from ..program import discover
 from .again import FILL
 
-_HANDED_OUT = FILL ^ 0xff    # as floats of any size both are finite
+_HANDED_OUT = FILL ^ 0xFF  # as floats of any size both are finite
 _BLOCK = 16
 _SAMPLE = 1 << 12
 _MOST_NAMED = 3
@@ -38,7 +39,12 @@ def _filled(data):
 
 def _unwritten(tensor):
     """How many elements nobody has written. No operator is called: it would be on the tape of the step."""
-    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.is_contiguous() or tensor.nbytes < _BLOCK:
+    if (
+        tensor.device.type != "cpu"
+        or tensor.layout is not torch.strided
+        or not tensor.is_contiguous()
+        or tensor.nbytes < _BLOCK
+    ):
         return 0
     return _filled(ctypes.string_at(tensor.data_ptr(), tensor.nbytes)) // tensor.element_size()
 
@@ -49,43 +55,80 @@ def find(optimizer, kind, name):
     if kind == "parameter":
         return named.get(name)
     if kind == "buffer":
-        return next((value for known, value, _ in discover.normalisation_statistics(optimizer) if known == name), None)
+        return next(
+            (value for known, value, _ in discover.normalisation_statistics(optimizer) if known == name), None
+        )
     owner, _, key = name.rpartition(".")
     found = (optimizer.state.get(named[owner]) or {}).get(key) if owner in named else None
     return found if isinstance(found, torch.Tensor) else None
 
 
 def compared(session, optimizer, order):
-    """What the second process says of the value that the first began with: findings with the cause, or None where something wrote it."""
+    """What the second process says of the value that the first began with: findings with the cause, or
+    None where something wrote it."""
     kind, name, before = order["start"]
     tensor = find(optimizer, kind, name)
     if tensor is None or not (count := _unwritten(tensor)) and _is_filled():
         return None
     same = _native.checksum(tensor) == before
     _native.trace_sink("start", name, tensor)
-    others = [n for n, p in zip(discover.names(optimizer), discover.parameters(optimizer)) if n != name and _unwritten(p)]
+    others = [
+        n
+        for n, p in zip(discover.names(optimizer), discover.parameters(optimizer))
+        if n != name and _unwritten(p)
+    ]
     found = findings.analyse(session, optimizer, [])
     start = found.pop("start", None)
     by_trace = start is not None and start["unwritten"]
     if not count and not by_trace:
         return None
     what = f"{count} of {tensor.numel()} values" if count else f"{tensor.numel()} values"
-    experiments = [{"name": "the program started again, with fresh memory filled with other bytes",
-                    "outcome": f"{what} of {name} were what fresh memory holds", "confirms": True}] if count else []
+    experiments = (
+        [
+            {
+                "name": "the program started again, with fresh memory filled with other bytes",
+                "outcome": f"{what} of {name} were what fresh memory holds",
+                "confirms": True,
+            }
+        ]
+        if count
+        else []
+    )
     if not same:
-        experiments.append({"name": f"{name} compared at the start of two runs", "outcome": "other bits", "confirms": True})
+        experiments.append(
+            {"name": f"{name} compared at the start of two runs", "outcome": "other bits", "confirms": True}
+        )
     return {**found, **_told(order, start, name, what, others, experiments)}
 
 
 def _told(order, start, name, what, others, experiments):
     first = order.get("alarm", {}).get("births") or [{}]
-    birth = {**(start["birth"] if start else findings.birth("memory")), "phase": "memory", "name": name, "outputs": first[0].get("outputs", [])}
+    birth = {
+        **(start["birth"] if start else findings.birth("memory")),
+        "phase": "memory",
+        "name": name,
+        "outputs": first[0].get("outputs", []),
+    }
     call = birth["op"] or "what made it"
-    more = ", ".join(others[:_MOST_NAMED]) + (f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else "")
-    text = f"{call} hands out memory with whatever it held before, and nobody has written {what} of {name} since" + \
-        (f"; nor all of {more}" if more else "")
+    more = ", ".join(others[:_MOST_NAMED]) + (
+        f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+    )
+    text = (
+        f"{call} hands out memory with whatever it held before, and nobody has written {what} of {name} since"
+        + (f"; nor all of {more}" if more else "")
+    )
     confidence = "proven" if len(experiments) > 1 or experiments and start else "likely"
-    fix = {"text": "initialise it before the first step: nn.init, torch.zeros, reset_parameters, or a checkpoint that holds every parameter",
-           "verified": False, "file": birth["file"], "line": birth["line"]}
-    cause = {"class": "uninitialised-memory", "confidence": confidence, "text": text, "experiments": experiments}
+    fix = {
+        "text": "initialise it before the first step: nn.init, torch.zeros, reset_parameters, or a checkpoint that "
+        "holds every parameter",
+        "verified": False,
+        "file": birth["file"],
+        "line": birth["line"],
+    }
+    cause = {
+        "class": "uninitialised-memory",
+        "confidence": confidence,
+        "text": text,
+        "experiments": experiments,
+    }
     return {"births": [birth], "cause": cause, "fix": fix, "path": []}

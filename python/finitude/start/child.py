@@ -29,12 +29,13 @@ class _Standin:
         self.forked = forked
         self.home = family.found()
         self.start = started.Start(None)
-        self.order = None
+        self.order, self.at_once = None, False   # at_once: it explains what a parameter began with, and is watched from here on
         if not forked and (path := os.environ.pop("FINITUDE_RESTART", None)):
             # This is a second process. Those that it starts run as they would without us.
             with open(path, encoding="utf-8") as f:
                 self.order = json.load(f)
             started.restore_seeds(self.order["seeds"])
+            self.at_once = bool(self.order.get("start"))
             family.withdraw(os.environ)
             from ..second_run import apart
 
@@ -45,6 +46,7 @@ class _Standin:
             again.end_with(self.home.orders)
             if (order := again.order_for_me(self.home)) is not None:
                 started.restore_seeds(order["seeds"])
+                self.at_once = bool(order.get("start"))
         autograd, optimizer = torch.autograd, torch.optim.Optimizer
         backward, init = autograd.__dict__["_engine_run_backward"], optimizer.__dict__["__init__"]
 
@@ -94,6 +96,8 @@ def wait_for_training(forked=False):
     """From here on the first optimizer or backward pass of this process begins its watch."""
     let_go()
     _waiting.append(_Standin(forked))
+    if _waiting[-1].at_once and not _is_being_prepared():
+        begin()
 
 
 def let_go():
