@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
