@@ -139,7 +139,7 @@ net = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 16), nn.GELU(), n
 nn.init.zeros_(net[4].weight)
 opt = Scaled(net.parameters())
 for i in range(20):
-    loss = (FORM(net(x)) - y).pow(2).mean()
+    loss = (net(x) - y).pow(2).mean()
     opt.zero_grad()
     loss.backward()
     opt.step()
@@ -148,9 +148,8 @@ STALE = "if not state: state['size'] = p.grad.abs().mean()"
 FRESH = "state['size'] = p.grad.abs().mean()"
 
 
-@pytest.mark.parametrize("form", ["", "torch.exp"])
-def test_an_optimizer_that_divides_by_almost_nothing(tmp_path, form):
-    result = run(tmp_path, OWN.replace("KEEP", STALE).replace("FORM", form))
+def test_an_optimizer_that_divides_by_almost_nothing(tmp_path):
+    result = run(tmp_path, OWN.replace("KEEP", STALE))
     alarm = result.alarms[0]
     text = alarm["cause"]["text"]
     assert alarm["cause"]["class"] == "optimizer-arithmetic" and re.search(r"its state size of \S+ is 0 where the gradient is not", text), result.told()
@@ -159,7 +158,7 @@ def test_an_optimizer_that_divides_by_almost_nothing(tmp_path, form):
 
 
 def test_one_that_keeps_its_divisor_up_to_date_is_silent(tmp_path):
-    run(tmp_path, OWN.replace("KEEP", FRESH).replace("FORM", "")).assert_silent()
+    run(tmp_path, OWN.replace("KEEP", FRESH)).assert_silent()
 
 
 LOADED = """

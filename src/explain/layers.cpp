@@ -20,7 +20,7 @@ constexpr std::size_t kFewestLayers = 3;
 constexpr double kGrows = 1.5;       // a layer
 constexpr double kGrowth = 1e3;      // in all
 constexpr std::size_t kSparse = 3;   // of so many layers one grows
-constexpr double kOneLayer = 0.6;    // of the growth in a single layer: that one is told
+constexpr double kOneLayer = 0.6;    // of the growth in a single layer: that one is named
 
 struct Layer {
   std::string name;

@@ -47,8 +47,8 @@ def tell(found, optimizer, start, steps):
     if place is not None:
         file, line = place
         text += f"; it divides at {file.rpartition('/')[2]}:{line}: {sources.line(file, line)}"
-    fix = f"keep {zero[0]} away from 0 there: refresh it in each step, or add an epsilon that counts beside the gradients" if zero else \
-        "add an epsilon that counts beside the gradients to what the update is divided by"
+    fix = f"keep {zero[0]} away from 0 there: refresh it in each step, or add an epsilon of the order of the gradients" if zero else \
+        "add an epsilon of the order of the gradients to what the update is divided by"
     for experiment in found["cause"]["experiments"]:
         experiment.pop("confirms", None)   # what it says of the overflow says nothing of this
     sign = found["cause"]["text"].partition("What follows from that: ")[2] or found["births"][0]["op"] + " is where it shows"
