@@ -3,7 +3,7 @@
 One program puts all of them into the steps of a training, first unwatched and then with `finitude.watch` on at each level.
 """
 
-from helpers import plain, write_script
+from helpers import plain, run, write_script
 
 PROGRAM = """
     import sys, warnings
@@ -254,3 +254,67 @@ def test_a_program_of_odd_tensors_is_the_same_at_every_level(tmp_path):
     got = plain(tmp_path, write_script(tmp_path, PROGRAM), cold=True, limit=300)
     assert (got.code, got.out) == (0, "the same 43\n"), got.told()
     assert "switched off" not in got.err, got.told()
+
+
+HELD = """
+    import warnings
+    import torch
+    from torch import nn
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    warnings.simplefilter("ignore")
+
+    class Wrapper(torch.Tensor):
+        @staticmethod
+        def __new__(cls, inner):
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, requires_grad=inner.requires_grad)
+
+        def __init__(self, inner):
+            self.inner = inner
+
+        def __repr__(self):
+            raise ValueError("not to be printed")
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            raise RuntimeError(f"nothing may call {func} on it")
+
+    torch.manual_seed(0)
+    leaked = []
+    def leak(t):
+        leaked.append(t)
+        return (t * 2).sum()
+    torch.func.grad(leak)(torch.ones(3))
+    torch.vmap(leak)(torch.ones(3, 2))
+    torch.func.functionalize(leak)(torch.ones(3))
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    fake = mode.from_tensor(torch.ones(7, 6, requires_grad=True))
+    fake_loss = (fake * 2).sum()
+    with FakeTensorMode():
+        plain_fake = nn.Linear(3, 2)
+    held = {"meta": torch.empty(3, device="meta"), "quantized": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8),
+            "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "zero": torch._efficientzerotensor((3,)),
+            "jagged": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+            "sparse": torch.eye(3).to_sparse(), "rows": torch.eye(3).to_sparse_csr(), "opaque": torch.ones(3).to_mkldnn(),
+            "wrapper": Wrapper(torch.ones(3, requires_grad=True)), "lazy": torch._lazy_clone(torch.ones(3))}
+    net = nn.Linear(6, 3)
+    net.odd = list(held.values())
+    opt = torch.optim.SGD(net.parameters(), lr=0.01)
+    for step in range(5):
+        x = torch.randn(4, 6)
+        wrapper, fakes = held["wrapper"], [fake, fake_loss]
+        loss = torch.log(net(x).pow(2) * (step != 3)).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    print("ended", all(bool(p.isfinite().all()) for p in net.parameters()))
+    """
+
+
+def test_a_bad_step_among_tensors_that_answer_no_question_is_explained(tmp_path):
+    got = run(tmp_path, HELD, "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert (got.code, got.out, alarm["step"], alarm["rerun_by"]) == (0, "ended True\n", 3, "rewind"), got.told()
+    assert alarm["births"][0]["op"] == "aten::log" and alarm["cause"]["class"] == "log-of-zero", got.told()
+    assert "switched off" not in got.err and got.watched["steps"] == 5, got.told()

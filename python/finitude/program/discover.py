@@ -5,6 +5,7 @@ costs some milliseconds and touches nothing.
 """
 
 import collections
+import functools
 import gc
 import inspect
 import sys
@@ -46,6 +47,22 @@ def unwrapped(tensor):
     while functorch.is_functorch_wrapped_tensor(tensor):
         tensor = functorch.get_unwrapped(tensor)
     return tensor
+
+
+@functools.cache
+def _without_memory():
+    names = ("Python", "Functionalize", "Meta", "FuncTorchBatched", "FuncTorchGradWrapper")
+    return [getattr(torch._C.DispatchKey, name) for name in names]
+
+
+def has_memory(tensor):
+    """False for what is fake, functional, meta or wrapped so that the engine cannot look into it: any question to such a tensor may
+    be code of the program, or add a condition to sizes that are symbols."""
+    try:
+        keys = torch._C._dispatch_keys(_native.local_of(tensor))
+    except RuntimeError:
+        return False
+    return not any(keys.has(key) for key in _without_memory())
 
 
 def instances(kind):

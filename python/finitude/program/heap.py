@@ -14,8 +14,13 @@ import torch
 
 from .. import _native
 from ..base._places import is_library
+<<<<<<< HEAD
 from . import cells, copies, drawn, one_way, signals
 from .discover import is_function, is_users_class, names_of
+=======
+from . import cells, copies, drawn, one_way
+from .discover import has_memory, is_function, is_users_class, names_of
+>>>>>>> aa5e74a8d9665f3f08ee56b0706b06be50d62ada
 from .files import logger_classes
 
 MAX_OBJECTS, MAX_ELEMENTS = 20_000, 2_000_000
@@ -106,7 +111,7 @@ class Ledger:
             todo.extend((v, name) for v in inner)
             return
         if isinstance(it, torch.Tensor):
-            if it.is_inference():    # counts no writes
+            if not has_memory(it) or it.is_inference():    # counts no writes
                 return
             if it._version > 0:      # written in place at some time; by this window too, if the second run is to do it again
                 self._tensor(it, name)
@@ -202,7 +207,7 @@ class Ledger:
         todo.append((content, name))
 
     def _tensor(self, tensor, name):
-        if tensor.is_inference() or tensor.layout is not torch.strided or not tensor.is_leaf:
+        if not has_memory(tensor) or tensor.is_inference() or tensor.layout is not torch.strided or not tensor.is_leaf:
             return
         size_bytes = tensor.numel() * tensor.element_size()
         fits = self._bytes + size_bytes <= MAX_BYTES
