@@ -2,7 +2,7 @@
 
 import jsonschema
 import pytest
-from helpers import LIMIT, run
+from helpers import run
 from process_support import SCHEMA
 
 PACKAGE = """
@@ -88,13 +88,11 @@ class Net(nn.Module):
 model = Net()
 opt = torch.optim.SGD(model.parameters(), lr=1e-9)
 for i in range(4):
-    loss = model(torch.randn(64, 8)).pow(2).mean() * 1e8
+    loss = model(torch.randn(64, 8)).pow(2).mean() * 1e4
     opt.zero_grad()
     loss.backward()
     opt.step()
 """
-# glibc fills what malloc hands out with the other bits of this byte: floats of 3.4e38. Then it is no chance whether a run fails.
-PERTURBED = {"MALLOC_PERTURB_": "128"}
 BLOCKS = {
     "no line of its own": "nn.Sequential(nn.Linear(8, 8), nn.RReLU())",
     "a line of its own": "Block()",
@@ -103,22 +101,6 @@ BLOCKS = {
 
 def checkpointed(block, last="nn.functional.rrelu(self.up(x), training=True)", reentrant=False):
     return CHECKPOINTED.replace("BLOCK", block).replace("LAST", last).replace("REENTRANT", str(reentrant))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("block", [BLOCKS["no line of its own"], pytest.param(BLOCKS["a line of its own"], marks=pytest.mark.thorough)])
-def test_a_checkpoint_that_ends_before_the_noise_is_written(tmp_path, block):
-    text = checkpointed(block)
-    got = run(tmp_path, text, env=PERTURBED, cold=True, limit=3 * LIMIT)
-    if not got.alarms:
-        pytest.skip("this version of torch writes the noise before the recomputation ends")
-    alarm = got.the_alarm()
-    birth, fix = alarm["births"][0], alarm["fix"]
-    here = line_of(text, "# the checkpoint")
-    assert birth["node"] == "RreluWithNoiseBackward0" and alarm["cause"]["class"] == "uninitialised-memory", alarm["cause"]
-    assert birth["line"] == (here if "Sequential" in block else line_of(text, "rrelu(self.up")), birth
-    assert fix["line"] == here and "set_checkpoint_early_stop(False)" in fix["text"] and "use_reentrant=True" in fix["text"], fix
-    assert "a bug of torch" in fix["text"]
 
 
 def test_the_fix_of_the_checkpoint_keeps_it_silent(tmp_path):

@@ -176,7 +176,6 @@ void Sweep::explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, 
   if (writer == kNone && found.unwritten && !explained && trace_.storages[use.storage].origin == Origin::kUnknown) {
     writer = interrupted_writer(trace_, flow_.timeline, reader, s.first_seen);
     if (writer == kNone) writer = owner_of_result(trace_, flow_.timeline, reader, s.first_seen);
-    if (writer == kNone) writer = gave_to_others(trace_, reader);
   }
   if (writer == kNone && found.unwritten && !came_later && (!explained || (s.before_kinds & kinds) != 0)) {
     const LayerId layer = origin_layer(use, reader);

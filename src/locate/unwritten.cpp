@@ -1,9 +1,6 @@
 #include "locate/unwritten.h"
 
-#include <algorithm>
-
 #include "locate/op_kinds.h"
-#include "record/exchange.h"
 
 namespace finitude::locate {
 
@@ -36,16 +33,6 @@ OpId owner_of_result(const record::Trace& trace, const Timeline& timeline, OpId 
     id = trace.ops[id].parent;
     const Op& op = trace.ops[id];
     if (is_dispatcher_op(op) && op.name.starts_with("aten::") && timeline.start[id] < first_seen) return id;
-  }
-  return kNone;
-}
-
-OpId gave_to_others(const record::Trace& trace, OpId reader) {
-  if (reader >= trace.ops.size()) return kNone;
-  const auto is_bad = [](const TensorUse& use) { return !use.health.ok(); };
-  for (OpId id = reader; id-- > 0;) {
-    const Op& op = trace.ops[id];
-    if (record::exchanges_values(op.name) && !record::only_waits(op.name) && std::ranges::any_of(op.inputs, is_bad)) return id;
   }
   return kNone;
 }

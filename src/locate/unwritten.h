@@ -18,8 +18,4 @@ record::OpId owner_of_result(const record::Trace& trace, const Timeline& timelin
 // The view through which integers are read as floats: their bits are what they are, and no operator made a NaN of them.
 record::OpId reinterpreted(const record::Trace& trace, record::OpId reader, const record::TensorUse& use);
 
-// The last collective operation before `reader` that this process gave bad values to: what it takes out of a buffer that no operator wrote
-// is that again. kNone: it gave none.
-record::OpId gave_to_others(const record::Trace& trace, record::OpId reader);
-
 }  // namespace finitude::locate
