@@ -14,13 +14,8 @@ import torch
 
 from .. import _native
 from ..base._places import is_library
-<<<<<<< HEAD
 from . import cells, copies, drawn, one_way, signals
-from .discover import is_function, is_users_class, names_of
-=======
-from . import cells, copies, drawn, one_way
 from .discover import has_memory, is_function, is_users_class, names_of
->>>>>>> aa5e74a8d9665f3f08ee56b0706b06be50d62ada
 from .files import logger_classes
 
 MAX_OBJECTS, MAX_ELEMENTS = 20_000, 2_000_000
