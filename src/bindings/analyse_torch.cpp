@@ -187,7 +187,8 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
     if (refused && std::ranges::all_of(trace.sinks, [](const record::Sink& sink) { return sink.value.health.ok(); }))
       locate::sink_last_seen(&trace);
     locate::split_script_nodes(&trace);
-    if (!sketch) replay::tell_unseen_bytes(recorded_tape(), tracer, &trace);
+    const capture::Tape* const recorded = sketch ? tape : recorded_tape();  // takes it: there is none the second time
+    if (!sketch) replay::tell_unseen_bytes(recorded, tracer, &trace);
     replay::TorchLab lab(tracer, several_ranks);
     show::AnalysisOptions options{want_ops, swallowed};
     options.own_rules = &ask_own_rules;
@@ -195,7 +196,6 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
     std::optional<replay::TorchStepLab> step;
     options.step = [&]() -> replay::StepLab* {
       if (clamped) return nullptr;  // what the step comes to is finite, whatever is changed in it: no experiment could fail
-      const capture::Tape* recorded = sketch ? tape : recorded_tape();
       if (recorded == nullptr) return nullptr;
       if (last_update.is_none()) return &step.emplace(*recorded, trace);
       return &step.emplace(*recorded, trace, [&] { return ask_last_update(last_update); });
