@@ -197,7 +197,7 @@ def test_the_last_update_taken_back(tmp_path, optimizer):
     smaller, = told(experiments, "the last update 10 times smaller") or [None]
     assert back and back["outcome"] == "loss and gradients finite", (experiments, result.told())
     assert smaller and smaller["outcome"].startswith("not finite: loss")
-    assert "confirms" not in back
+    assert back["confirms"] is True    # the learning rate
 
 
 def test_a_bad_batch_fails_at_any_weights(tmp_path):
