@@ -78,17 +78,22 @@ struct Limit {
   std::vector<double> values;  // by element that was NaN; empty: there is no limit, or it could not be tried
 };
 
-// Two steps towards the zero, from each side on which there are such values, have to agree.
+// Two steps towards the zero, from each side on which there are such values, have to agree, and so has a step in another direction
+// where there are several zeros: the quotient may depend on the way.
 Limit find_limit(replay::StepLab& lab, const replay::Beside& beside) {
   constexpr double kNear = 1e-5, kFar = 1e-3;
   const double side = beside.above ? 1 : -1;
   const std::vector<double> near = lab.beside(beside, side * kNear), far = lab.beside(beside, side * kFar);
   const std::vector<double> other = beside.above && beside.below ? lab.beside(beside, -kNear) : near;
+  replay::Beside another_way = beside;
+  another_way.uneven = true;
+  const std::vector<double> uneven = lab.beside(another_way, side * kNear);
   Limit found{"beside the zero, " + figure(side * kNear) + " and " + figure(side * kFar) + " in its place, in float64", {}};
-  if (near.size() != far.size() || near.size() != other.size()) return found;
+  if (near.size() != far.size() || near.size() != other.size() || near.size() != uneven.size()) return found;
   for (std::size_t i = 0; i < near.size(); ++i) {
     const double scale = std::max(1.0, std::abs(near[i]));
-    const bool agree = std::isfinite(near[i]) && std::abs(near[i] - far[i]) <= 0.02 * scale && std::abs(near[i] - other[i]) <= 1e-3 * scale;
+    const bool agree = std::isfinite(near[i]) && std::abs(near[i] - far[i]) <= 0.02 * scale &&
+                       std::abs(near[i] - other[i]) <= 1e-3 * scale && std::abs(near[i] - uneven[i]) <= 1e-3 * scale;
     if (!agree) return {};
     char text[32];
     std::snprintf(text, sizeof text, "%.3g", std::abs(near[i]) < 1e-3 ? 0 : near[i]);

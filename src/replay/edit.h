@@ -27,6 +27,7 @@ struct Edit {
   std::vector<std::string> args;  // of each of `ops`, where they do not all read it under one name; else empty
   std::optional<double> min, max;
   double from = 0, to = 0;
+  double spread = 0;  // of `to`: by this share more in the last element than in the first
   std::optional<sense::DType> dtype;
   std::string switch_on;  // an argument of the calls and of their nodes that is a switch, to be turned on
   std::string text;       // what is done, for the reader: "self clamped at 1e-12"
@@ -91,6 +92,7 @@ struct Beside {
   record::OpId call = record::kNone;
   Edit zeros;                     // of all that read the zeros; `to` is filled in by whoever asks
   bool below = true, above = true;  // sides of zero on which such values lie
+  bool uneven = false;              // each zero is replaced by a different value, up to twice as large
 };
 
 // Runs the whole captured step again. The live half implements it on torch; tests with tables.

@@ -51,7 +51,12 @@ at::Tensor EditedStep::edited(const at::Tensor& t, at::Tensor* replaced) const {
     replaced->logical_or_(where);
     now = now.masked_fill(where, at::isIntegralType(t.scalar_type(), true) ? c10::Scalar(std::int64_t(value)) : c10::Scalar(value));
   };
-  if (edit_.kind == Edit::Kind::kReplace) {
+  if (edit_.kind == Edit::Kind::kReplace && edit_.spread != 0) {
+    const at::Tensor where = t.eq(edit_.from);
+    const at::Tensor values = at::linspace(edit_.to, edit_.to * (1 + edit_.spread), t.numel(), at::kDouble);
+    replaced->logical_or_(where);
+    now = at::where(where, values.reshape(t.sizes()).to(t.scalar_type()), now);
+  } else if (edit_.kind == Edit::Kind::kReplace) {
     put(std::isnan(edit_.from) ? t.isnan() : t.eq(edit_.from), edit_.to);
   } else {
     if (edit_.min) put(t.lt(*edit_.min), *edit_.min);
