@@ -129,6 +129,9 @@ class Injection:
         optimizer.register_step_post_hook(lambda *_: self._stepped(window, dropped))
         return None
 
+    def on_left_bad(self, session, optimizer):
+        """A step that is dropped is judged where it would have been taken."""
+
     def on_searched(self, session, optimizer, sinks, before):
         if not self.placed and self.order["way"] == "start" and self._is_mine(optimizer):
             self._is_there_already(optimizer, before)

@@ -193,7 +193,7 @@ def replay(rest):
         return e.code
     sys.stdout.write(out)
     sys.stdout.flush()
-    for line in err.splitlines(keepends=True):
+    for line in err.splitlines(keepends=True) if code != EXIT_USAGE else [err]:   # of a usage error the second line is a hint
         sys.stderr.write(f"finitude: {line}")
     if stopped is not None and any(word.partition("=")[0] == "--break" for word in rest):
         import code as console
