@@ -110,7 +110,7 @@ void Retype::end_shadows(std::vector<c10::Storage>& storages) {
 
 namespace {
 
-c10::TypeKind kind_of(const c10::Argument& argument) {
+c10::TypeKind real_kind_of(const c10::Argument& argument) {
   c10::TypePtr type = argument.real_type();
   if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
   return type->kind();
@@ -118,11 +118,11 @@ c10::TypeKind kind_of(const c10::Argument& argument) {
 
 }  // namespace
 
-bool is_dtype(const c10::Argument& argument) { return kind_of(argument) == c10::TypeKind::ScalarTypeType; }
+bool is_dtype(const c10::Argument& argument) { return real_kind_of(argument) == c10::TypeKind::ScalarTypeType; }
 
 void check_enumeration(const c10::Argument& argument, std::int64_t number) {
   const auto below = [&](auto count) { return number >= 0 && number < static_cast<std::int64_t>(count); };
-  switch (kind_of(argument)) {
+  switch (real_kind_of(argument)) {
     case c10::TypeKind::ScalarTypeType:
       TORCH_CHECK(below(256) && capture::item_bytes(static_cast<std::uint8_t>(number)) != 0, "the tape names a dtype that there is not");
       break;

@@ -437,7 +437,7 @@ class Injection:
                    loss=number(float(window["losses"][-1]["value"])) if window["losses"] else None)
 
     def failed(self, session):
-        self.write("lost", "a failure of finitude itself ended it")
+        self.write("lost", "an internal failure ended it")
 
     def write(self, verdict, text, **more):
         """The result, and the end of this process: nothing of the user's code runs after it."""
