@@ -11,7 +11,7 @@ import helpers
 
 # The process is killed by one that it forked, some time after the first alarm was told. Each pass of the loop meets a bad step.
 KILLED = """
-import os, signal, sys, time, torch
+import itertools, os, signal, sys, time, torch
 me, killer = os.getpid(), os.fork()
 if killer == 0:
     until = time.monotonic() + 30
@@ -23,7 +23,7 @@ if killer == 0:
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 2)
 opt = torch.optim.SGD(model.parameters(), lr=0.01)
-for i in range(4000):
+for i in itertools.count():
     opt.zero_grad()
     out = model(torch.ones(2, 4))
     faults = torch.log(out * 0), out / 0, torch.sqrt(-out.abs() - 1), out * float("nan")
