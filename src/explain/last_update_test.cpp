@@ -11,7 +11,7 @@ namespace {
 using B = TraceBuilder;
 using replay::StepTrial;
 
-StepTrial ran(std::vector<std::string> bad = {}) {
+StepTrial trial_ran(std::vector<std::string> bad = {}) {
   StepTrial trial;
   trial.ran = true;
   trial.bad = std::move(bad);
@@ -36,7 +36,7 @@ TEST(LastUpdate, OneThatIsOutOfProportionIsTheFirstLink) {
   history.loss = {3};
   history.learning_rate = {10};
   Finding finding = clamped("exp-overflow");
-  judge_last_update(finding, history, trace, {45, ran(), ran()});
+  judge_last_update(finding, history, trace, {45, trial_ran(), trial_ran()});
   EXPECT_EQ(finding.cause_class, "learning-rate");
   EXPECT_EQ(finding.confidence, "proven");
   EXPECT_FALSE(finding.fix_verified || finding.fix_line != 0 || finding.experiments[0].predicted);
@@ -49,14 +49,14 @@ TEST(LastUpdate, AUsualOneIsNot) {
   StepHistory history;
   history.loss = {3, 2, 1};
   history.param_absmax = {1, 1.2};
-  for (const auto& trials : {UpdateTrials{0.01, ran(), ran()}, UpdateTrials{45, ran({"loss"}), ran()}, UpdateTrials{45, {}, {}}}) {
+  for (const auto& trials : {UpdateTrials{0.01, trial_ran(), trial_ran()}, UpdateTrials{45, trial_ran({"loss"}), trial_ran()}, UpdateTrials{45, {}, {}}}) {
     Finding finding = clamped("exp-overflow");
     judge_last_update(finding, history, trace, trials);
     EXPECT_EQ(finding.cause_class, "exp-overflow");
     EXPECT_TRUE(finding.fix_verified);
   }
   Finding data = clamped("bad-data");
-  judge_last_update(data, history, trace, {45, ran(), ran()});
+  judge_last_update(data, history, trace, {45, trial_ran(), trial_ran()});
   EXPECT_EQ(data.cause_class, "bad-data");
 }
 
@@ -67,7 +67,7 @@ TEST(LastUpdate, WeightsThatGrewTenfoldInFewSteps) {
   for (const std::size_t steps : {2, 20}) {
     history.loss.assign(steps, 1);
     Finding finding = clamped("log-of-zero");
-    judge_last_update(finding, history, trace, {0.9, ran(), ran({"loss"})});
+    judge_last_update(finding, history, trace, {0.9, trial_ran(), trial_ran({"loss"})});
     EXPECT_EQ(finding.cause_class, steps == 2 ? "learning-rate" : "log-of-zero") << steps;
   }
 }
