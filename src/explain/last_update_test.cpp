@@ -8,7 +8,6 @@
 namespace finitude::explain {
 namespace {
 
-using B = TraceBuilder;
 using replay::StepTrial;
 
 StepTrial trial_ran(std::vector<std::string> bad = {}) {
@@ -88,7 +87,7 @@ TEST(LastUpdate, WeightsThatGrewAThousandfoldWithdrawTheFixOfOneOperation) {
 
 TEST(LearningRate, AnExponentialAfterFewStepsThatMovedTheWeightsFar) {
   for (const double now : {60.0, 0.5}) {
-    B b;
+    TraceBuilder b;
     b.history.loss = {3};
     b.history.param_absmax = {0.2, now};
     b.history.learning_rate = {10};

@@ -8,14 +8,14 @@ namespace finitude::explain {
 namespace {
 
 using locate::testing::Tensor;
-using locate::testing::TraceBuilder;
+using LocateBuilder = locate::testing::TraceBuilder;
 
-std::optional<Made> made(const TraceBuilder& b, const Tensor& t) {
+std::optional<Made> made(const LocateBuilder& b, const Tensor& t) {
   return made_of(b.trace, locate::testing::use_of(t, locate::testing::kClean, ""));
 }
 
 TEST(Made, MemoryThatNobodyWrote) {
-  TraceBuilder b;
+  LocateBuilder b;
   const Tensor raw = b.storage(), copy = b.storage(), other = b.storage();
   const auto empty = b.op("aten::empty").out(raw).alloc().end();
   b.op("aten::clone").in(raw).out(copy);
@@ -25,7 +25,7 @@ TEST(Made, MemoryThatNobodyWrote) {
 }
 
 TEST(Made, WrittenSince) {
-  TraceBuilder b;
+  LocateBuilder b;
   const Tensor raw = b.storage();
   b.op("aten::empty").out(raw).alloc();
   const auto fill = b.op("aten::normal_").inout(raw, locate::testing::kClean).out(raw).end();
