@@ -59,6 +59,9 @@ void lengthen(OptimizerEntry& entry, Dropped what) {
 
 bool is_of_second_run() { return second_run_under_way() || units_run_again(); }
 
+// The evaluations of a closure inside a step are trials of that step (a line search), not windows of their own.
+bool is_trial() { return live().closure_depth > 0 || live().steps_open > 0; }
+
 // watch_drops(limit): so many in a row are asked about.
 PyObject* watch_drops(PyObject*, PyObject* limit) {
   const unsigned long value = PyLong_AsUnsignedLong(limit);
@@ -118,7 +121,7 @@ PyMethodDef methods[] = {
 }  // namespace
 
 void note_dropped(OptimizerEntry& entry, Dropped what) {
-  if (is_of_second_run()) return;
+  if (is_of_second_run() || is_trial()) return;
   const std::uint64_t serial = live().backward_serial;
   the_drops.unapplied += std::exchange(the_drops.counted_at, serial) != serial;
   if (what == Dropped::kFinite) return;
@@ -136,7 +139,7 @@ void note_learned(OptimizerEntry& entry, bool learns) {
 void note_scaler_skip() noexcept { ++the_drops.unapplied; }
 
 void note_left_bad(OptimizerEntry& entry) {
-  if (is_of_second_run() || the_drops.limit == 0) return;
+  if (is_of_second_run() || is_trial() || the_drops.limit == 0) return;
   settle(entry);
   the_drops.due |= is_long(entry);
   if (entry.drops.length == 0 && the_drops.begins == nullptr) the_drops.begins = &entry;
