@@ -198,7 +198,8 @@ class _Budget:
                 ):
                     return ""
                 self.bytes -= value.nbytes
-                return "" if _is_mask(_native.statistics(value.detach())) else count_text(value.detach())
+                is_mask = value.grad_fn is None and _is_mask(_native.statistics(value.detach()))
+                return "" if is_mask else count_text(value.detach())
             return self._look_at_array(value)
         except Exception:  # a device that gives no more answers
             return ""
