@@ -196,9 +196,5 @@ def test_features_that_inner_steps_share_are_made_by_the_step_that_made_them(tmp
     run = helpers.run(tmp_path, ADAPTED.replace("FURTHER", further), "--on-alarm", "skip")
     assert run.code == 0 and [a["step"] for a in run.alarms] == [0, 1, 2], run.told()
     assert run.alarms[0]["births"][0]["op"] == "aten::log", run.told()
-    for alarm in run.alarms[1:]:
-        if further:
-            assert "it did at step" in alarm["cause"]["text"], alarm["cause"]
-        else:
-            assert (alarm["births"][0]["op"], alarm["cause"]["class"]) == ("aten::log", "log-of-zero"), alarm
-            assert "came in with what is there since step 0 of SGD" in alarm["rerun_text"], alarm["rerun_text"]
+    for alarm in run.alarms[1:]:    # the same finding
+        assert alarm["repeat_of"] == 0 and alarm["cause"]["class"] == "log-of-zero", alarm
