@@ -374,11 +374,3 @@ if rank == 1 and step == 0: loss = loss * NAN""")
     assert (second["cause"]["class"], second["births"][0]["phase"]) == ("other-rank", "communication")
     if "were written a second time" not in first["rerun_text"]:
         assert [len((tmp_path / f"seen-{rank}.txt").read_text().splitlines()) for rank in range(2)] == [1, 1]
-
-
-def test_a_value_that_a_collective_operation_was_seen_to_write_is_communication():
-    """Whether it is over before its call returns is chance; then it has finite inputs and a bad output, in backward."""
-    from finitude.program import ranks as of_ranks
-
-    found = of_ranks.not_from_here({"births": [{"phase": "backward", "op": "c10d::allreduce_"}, {"phase": "backward", "op": "aten::mul"}]})
-    assert [birth["phase"] for birth in found["births"]] == ["communication", "backward"]
