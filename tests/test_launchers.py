@@ -93,7 +93,7 @@ def test_torch_that_never_trains_brings_in_nothing_more(tmp_path):
     """
     first, second = hooked(tmp_path, code).splitlines()
     assert first == "3.0 SourceFileLoader False"
-    light = {"finitude.base", "finitude.base.config", "finitude.base.family", "finitude.errors", "finitude.start",
+    light = {"finitude.base", "finitude.base.config", "finitude.base.family", "finitude.base.say", "finitude.errors", "finitude.start",
              "finitude.start.child", "finitude.start.watched", "finitude.second_run", "finitude.second_run.started", "finitude.program",
              "finitude.program.ranks"}
     assert set(eval(second)) <= light
@@ -156,7 +156,7 @@ def test_python_with_options_is_watched_and_explained(tmp_path):
     assert "loss * NAN" in alarm["births"][0]["source"]
     assert got.err.count("finitude: step 4 stopped") == 1 and got.err.splitlines()[-1].startswith("finitude: 5 steps watched")
     (name, files), = made(tmp_path).items()
-    assert name.startswith("pid-") and files == ["report.html", "report.json", "step-000004", "steps.ring"]
+    assert name.startswith("pid-") and files == ["report.html", "report.json", "run.json", "step-000004", "steps.ring"]
 
 
 @pytest.mark.slow
@@ -255,9 +255,9 @@ def test_a_process_killed_while_it_trains_is_told_of(tmp_path):
     got = cold(tmp_path, sys.executable, "-u", "train.py")
     assert got.code == -signal.SIGKILL
     (name, files), = made(tmp_path).items()
-    assert files == ["steps.ring"]
+    assert files == ["killed.json", "run.json", "steps.ring"]
     (text,) = got.watched["not_watched"]
-    assert "ended before it could write a report" in text and got.watched["steps"] == 12, got.told()
+    assert "killed by SIGKILL" in text and got.watched["steps"] == 12, got.told()
     assert "the last 12 of its 12 steps are in steps.ring, all with finite losses" in text
     told = command(tmp_path, "report", str(next(tmp_path.glob("finitude-runs/*/pid-*"))), cold=True)
     assert "12 steps were recorded" in told.out

@@ -286,7 +286,7 @@ def test_what_was_recorded_as_the_step_happened_explains_it_on_each_rank(tmp_pat
     assert (first["rank"], first["rerun_by"], second["rank"], second["rerun_by"]) == (1, level, 0, level), got.told()
     assert first["births"][0]["source"].endswith("loss = loss * NAN")
     assert second["births"][0]["phase"] == "communication" and "came from rank 1" in second["cause"]["text"]
-    assert "running the program again" not in got.err and got.err.count("born in") == 1
+    assert "running the program again" not in got.err and got.err.count("born in forward") == 1
 
 
 @pytest.mark.thorough

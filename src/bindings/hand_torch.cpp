@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/guest_torch.h"
 #include "bindings/live_torch.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/snapshot_torch.h"
@@ -196,12 +197,15 @@ PyObject* call_engine(Vectorcall plain, PyObject* const* args, Py_ssize_t nargs,
       Py_DECREF(instead);
     }
   }
-  if (keeps_start && result != nullptr && live().optimizers.empty()) {
-    keep_given(result);
-    snapshot_window_by_hand();
-  } else if (keeps_buffers && result != nullptr) {
-    buffer_snapshot().take();
-  }
+  if (result == nullptr) return nullptr;
+  as_guest([&] {
+    if (keeps_start && live().optimizers.empty()) {
+      keep_given(result);
+      snapshot_window_by_hand();
+    } else if (keeps_buffers) {
+      buffer_snapshot().take();
+    }
+  });
   return result;
 }
 
@@ -213,7 +217,9 @@ PyObject* backward_by_hand(Vectorcall plain, PyObject* const* args, Py_ssize_t n
   const bool is_second = first.is_held();
   if (!to_leaves && !is_second) ++live().counters.backward_calls;
   bool watched = false;
-  if (nargs > 0 && (wants_all || is_second || any_bad(args[0]))) {
+  bool bad = false;
+  if (nargs > 0 && !wants_all && !is_second) as_guest([&] { bad = any_bad(args[0]); });
+  if (nargs > 0 && (wants_all || is_second || bad)) {
     // An empty tuple of inputs: all leaves below the roots.
     PyObject* inputs = nargs > 4 ? args[4] : Py_None;
     PyObject* r = call_cold("on_hand_begin", args[0], inputs, to_leaves ? Py_True : Py_False);
@@ -222,7 +228,7 @@ PyObject* backward_by_hand(Vectorcall plain, PyObject* const* args, Py_ssize_t n
       return nullptr;
     }
     if (PyTuple_Check(r) && PyTuple_GET_SIZE(r) == 1) {  // what is returned for the window to run a second time
-      if (!is_second) first.hold(args, nargs, kwnames);
+      if (!is_second) as_guest([&] { first.hold(args, nargs, kwnames); });
       PyObject* returned = Py_NewRef(PyTuple_GET_ITEM(r, 0));
       Py_DECREF(r);
       return returned;

@@ -52,12 +52,19 @@ float loss_scale_of(PyObject* scaler) {
 // GradScaler.step(self, optimizer, ...): a bad unscaled loss is decided here, a skipped step is counted here.
 PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   Live& l = live();
-  OptimizerEntry* entry = l.on && nargs >= 2 && truthy_attribute(args[0], "_enabled") ? find_entry(args[1]) : nullptr;
+  OptimizerEntry* entry = nullptr;
+  float scale = 0;
+  if (l.on && nargs >= 2 && truthy_attribute(args[0], "_enabled")) {
+    as_guest([&] {
+      scale = loss_scale_of(args[0]);
+      entry = find_entry(args[1]);
+    });
+  }
   if (entry == nullptr) return PyObject_Vectorcall(l.original_scaler_step, args, static_cast<size_t>(nargs), kwnames);
   struct Scaled {
     explicit Scaled(float scale) { live().loss_scale = scale; }
     ~Scaled() { live().loss_scale = 0; }
-  } const scaled(loss_scale_of(args[0]));
+  } const scaled(scale);
   bool bad = false;
   // Without a flag the scaler waits for the device itself.
   if (entry->device) as_guest([&] { resolve_losses(*entry, !entry->device->takes_flag); });
@@ -74,8 +81,10 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   PyObject* result = PyObject_Vectorcall(l.original_scaler_step, args, static_cast<size_t>(nargs), kwnames);
   if (result == nullptr || entry->step != step || l.counters.scaler_skips != skips) return result;
   ++l.counters.scaler_skips;
-  note_scaler_skip();
-  record_step(*entry, {}, ParamGroups(entry->self).lr(entry->lr), record::kStepScalerSkip);
+  as_guest([&] {
+    note_scaler_skip();
+    record_step(*entry, {}, ParamGroups(entry->self).lr(entry->lr), record::kStepScalerSkip);
+  });
   PyObject* r = call_cold("on_scaler_step", args[1], args[0], Py_True);
   as_guest([&] {
     close_window(*entry);

@@ -358,6 +358,7 @@ class Session:
             _native.close_window(inner)
         if action in ("stop", "raise"):
             self.part(together.part, self.vote)
+            self.part(self.told.repeats.stopped)
             self.part(self.holds.release)
             if undone or not written:
                 self.part(lambda: _native.put_back(intake.iterates_data()))

@@ -1,6 +1,6 @@
 """One finding is explained once. An alarm that fails as an explained one did is not run again: it is a repeat, and says of which step."""
 
-BY_CHANCE = 2   # explained steps in a row after which those that follow are repeats, though each has its own bad samples
+BY_CHANCE = 3   # explained steps in a row after which those that follow are repeats, though each has its own bad samples
 
 
 def _sign(ordinal, alarm):
@@ -31,6 +31,10 @@ class Repeats:
         alarm["cause"] = {"class": first["cause"]["class"], "confidence": "possible", "experiments": [],
                           "text": f"as step {first['step']}, which failed in the same way and is explained; not run again"}
         return True
+
+    def stopped(self):
+        """The program was stopped. What it does after that, in another cell or behind an `except`, is explained for itself."""
+        self._row.clear()
 
     def row(self, ordinal):
         """How many alarms in a row, one for each step."""
