@@ -49,9 +49,10 @@ def test_the_line_inside(tmp_path, how, function, spoilt, step):
     if step == 6 and how == "script of a module" and "log" in function:
         pytest.skip("as in the others")
     text = TRAIN.replace("FUNCTION", function).replace("SPOILT", spoilt).replace("STEP", str(step)).replace("COMPILE", COMPILED[how])
-    alarm = run(tmp_path, text).the_alarm()
+    got = run(tmp_path, text)
+    alarm = got.the_alarm()
     birth = alarm["births"][0]
-    assert alarm["step"] == step
+    assert alarm["step"] == step and alarm["capsule"] and not got.watched["not_watched"], got.told()
     assert birth["line"] in lines(text, "# here"), (birth, alarm["fix"])
     assert birth["phase"] == ("forward" if "log" in function else "backward")
     assert alarm["fix"]["line"] in lines(text, "# here"), alarm["fix"]

@@ -52,6 +52,8 @@ REFUSED = {
     "an attribute of an object": (
         "held = Holder()\n    held.scores = frozen(x).sub(99 * (1 - width)).sqrt() if step == {bad} else frozen(x)\n"
         "    if held.scores.isnan().any(): raise SystemExit('no scores')", "no scores", "sqrt()", "aten::sqrt"),
+    "a distribution, which compares its own argument": (
+        "torch.distributions.Normal(out * width / width, F.softplus(out) + 1e-3)", "ValueError", "width / width", "aten::div"),
     "an exit": (
         "goal = frozen(x).div(width)\n    if bool((goal != goal).any()) or goal.isinf().any(): sys.exit(5)", "", "div(width)", "aten::div"),
     "raised again as another": (
@@ -62,7 +64,7 @@ REFUSED = {
 
 # The others are of the same kinds.
 OFTEN = ["scipy, of a value that has no name any more", "an assertion without words on what nobody trains", "a number made an integer",
-         "the program's own exception, in a function, by a flag", "raised again as another"]
+         "a distribution, which compares its own argument", "the program's own exception, in a function, by a flag", "raised again as another"]
 
 
 @pytest.mark.parametrize("body, error, source, op", [

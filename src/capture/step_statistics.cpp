@@ -348,7 +348,7 @@ class Reader {
     const std::uint8_t bits = in_.u8();
     for (std::size_t i = 0; i < std::size(kOpBits); ++i) op.*kOpBits[i] = (bits >> i & 1) != 0;
     op.parent = id(index);
-    op.node = id(index);
+    op.node = id(num_ops_);  // not always before it: see locate/script_nodes.h
     op.forward = id(num_ops_);
     op.stack = id(trace_.stacks.size());
     op.end_order = small();

@@ -265,7 +265,7 @@ bool Reader::op(const json& line) {
   if (!integer(line, "id", &own) || own != index) return fail("ops are out of order");
   if (!text(line, "op", &op.name) || !word(line, "phase", kPhaseWords, &phase) ||
       !id(line, "stack", trace_.stacks.size(), &op.stack) || !id(line, "parent", index, &op.parent) ||
-      !id(line, "node", index, &op.node) || !id(line, "forward", num_ops_, &op.forward) ||
+      !id(line, "node", num_ops_, &op.node) || !id(line, "forward", num_ops_, &op.forward) ||
       !integer(line, "end", &op.end_order) || !integer(line, "micro_batch", &op.micro_batch)) {
     return false;
   }

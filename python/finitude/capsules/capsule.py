@@ -167,7 +167,7 @@ def _tell(session, alarm, why, replayed="", folder=None):
     if folder is not None and not _has_start(folder):
         session.not_watched(f"in the capsule of step {alarm['step']} what `replay --with` needs: it would grow too large by it {limit_told}")
     if not replayed.startswith(FINE):
-        session.not_watched(f"all of step {alarm['step']}: its capsule comes out otherwise when it is replayed ({replayed})")
+        session.not_watched(f"a replay of step {alarm['step']} with the same bits: its capsule comes out otherwise ({replayed})")
 
 
 def _has_start(folder):

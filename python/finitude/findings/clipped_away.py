@@ -4,21 +4,22 @@ import weakref
 
 from . import findings, hyper
 
-_told = weakref.WeakKeyDictionary()    # optimizer -> (the advisory, its first step, its last step, how often)
+_told = weakref.WeakKeyDictionary()    # optimizer -> (the advisory, its first step, that step's norm, its last step, how often)
 
 
 def tell(session, optimizer, step, window=None):
     """One advisory for all steps in a row that went so. window: what is known of the norm, None on a device."""
-    advisory, first, last, times = _told.get(optimizer, (None, step, step, 0)) if optimizer is not None else (None, step, step, 0)
+    none = None, step, "", step, 0
+    advisory, first, norm, last, times = _told.get(optimizer, none) if optimizer is not None else none
     if advisory is None or step != last + 1:
         before = len(session.report.advisories)
         session.advise("clipping", step, "", _cause(window), _births(window))
         if len(session.report.advisories) == before:
             return  # a report lists only so many of a kind
         advisory, first, times = session.report.advisories[-1], step, 0
+        norm = f"; in float64 it is {window['norm_in_float64']:.3g}" if window is not None and window["norm_in_float64"] else ""
     if optimizer is not None:
-        _told[optimizer] = advisory, first, step, times + 1
-    norm = f"; in float64 it is {window['norm_in_float64']:.3g}" if window is not None and window["norm_in_float64"] else ""
+        _told[optimizer] = advisory, first, norm, step, times + 1
     moves = "nothing but momentum and weight decay moves a weight" if _moves_without_gradient(optimizer) else "no weight that it was to limit is updated"
     often = f"; so it was in {times + 1} steps in a row, {first} to {step}" if times else ""
     advisory["text"] = f"the gradient norm overflowed though every gradient is finite{norm}; clipping by it set them to zero: {moves} from " \

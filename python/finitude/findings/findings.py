@@ -49,7 +49,8 @@ def is_elsewhere(order, optimizer, sinks):
     """Did a second run fail at the loss where the first failed at a gradient, or the other way round? Its birth is another alarm's."""
     first = order.get("alarm", {}).get("sink", {}).get("kind")
     losses = _native.window(optimizer)["losses"] if optimizer is not None else _native.pending_bad_losses()
-    now = "loss" if any(loss.get("bad", True) for loss in losses) or any(kind == "loss" for kind, *_ in sinks) else "gradient"
+    is_loss = any(loss.get("bad", True) for loss in losses) or any(kind == "loss" for kind, *_ in sinks) or bool(_native.waiting_checks())
+    now = "loss" if is_loss else "gradient"
     known = order["first"] == order["step"] and not order.get("resumed") and not order["compiled"] and not order.get("swallowed")
     return known and {first, now} == {"loss", "gradient"}
 

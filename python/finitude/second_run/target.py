@@ -222,7 +222,9 @@ class Target:
                     capsule.stop(session, self._mine(), sinks=[("loss", "loss", loss) for loss in looked], raised=True)
                 else:
                     self.order["capsule"] = None     # nothing that a replay could come to
-                self.finish(session, None, [])
+                # Where the first run knew the loss by its exception alone, the optimizer is the one that it named.
+                named = self.order["expected"].get("gradients") is not None
+                self.finish(session, self._mine() if named else None, [], raised=error is not None)
             if error is None and self.order["first"] < self.order["step"]:
                 self._look_a_last_time(session)
             if error is not None and at_raise.is_about_values(error):

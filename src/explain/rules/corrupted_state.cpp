@@ -48,7 +48,8 @@ class CorruptedState : public Rule {
              ", outside of the optimizer's step";
     }
     Finding result = finding(s, "corrupted-state", kScoreOrigin, text,
-                             "load an earlier checkpoint, or initialise the value");
+                             s.op ? "write finite values at this line; where they come from a checkpoint, load an earlier one"
+                                  : "load an earlier checkpoint, or initialise the value");
     if (s.op) mend_at(s.trace, *s.op, &result);  // the write, not where its source was made: what is loaded may be bad in a file of any age
     conclude(result, true);
     return result;
