@@ -9,7 +9,6 @@
 
 #include "base/checksum.h"
 #include "bindings/attributes_python.h"
-#include "bindings/guest_torch.h"
 #include "bindings/live_torch.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
@@ -387,16 +386,10 @@ PyObject* LoaderLog::replay(LoaderEvent::Kind kind, PyObject* owner, bool* match
   return e.result;  // null without an error set: StopIteration
 }
 
-PyObject* LoaderLog::given_again(LoaderEvent::Kind kind, PyObject* owner, bool* matched) {
-  PyObject* result = nullptr;
-  if (!as_guest([&] { result = replay(kind, owner, matched); })) diverged_ = "a batch of the first run could not be given again";
-  return result;
-}
-
 PyObject* LoaderLog::iter(PyObject* loader) {
   if (replaying_) {
     bool matched = false;
-    PyObject* result = given_again(LoaderEvent::kIter, loader, &matched);
+    PyObject* result = replay(LoaderEvent::kIter, loader, &matched);
     if (matched) return result;
   }
   PyObject* result;
@@ -406,11 +399,9 @@ PyObject* LoaderLog::iter(PyObject* loader) {
   }
   if (result != nullptr && wants() && events_.size() < kMaxEvents) {
     const Metered noted(Piece::kLoader);
-    as_guest([&] {
-      events_.push_back({LoaderEvent::kIter, loader, result, rng_now(), 0, 0});
-      Py_INCREF(loader);
-      Py_INCREF(result);
-    });
+    Py_INCREF(loader);
+    Py_INCREF(result);
+    events_.push_back({LoaderEvent::kIter, loader, result, rng_now(), 0, 0});
   }
   return result;
 }
@@ -419,32 +410,14 @@ PyObject* LoaderLog::next_index(PyObject* iterator) {
   PyObject* index = PyObject_CallOneArg(original_next_index, iterator);
   if (index == nullptr || !wants()) return index;
   const Metered noted(Piece::kLoader);
-  as_guest([&] { keep_indices(iterator, index); });
+  keep_indices(iterator, index);
   return index;
-}
-
-void LoaderLog::note_next(PyObject* iterator, PyObject* batch) {
-  if (batch == nullptr) {
-    events_.push_back({LoaderEvent::kStop, iterator, nullptr, rng_now(), 0, 0, c10::GradMode::is_enabled()});
-    Py_INCREF(iterator);
-    return;
-  }
-  const BatchSum sum = sum_of(batch);
-  events_.push_back({LoaderEvent::kNext, iterator, batch, rng_now(), sum.sum, sum.size_bytes, c10::GradMode::is_enabled()});
-  Py_INCREF(iterator);
-  Py_INCREF(batch);
-  size_bytes_ += sum.size_bytes;
-  events_.back().content = copy_of_content(batch);
-  events_.back().indices = take_indices(iterator);
-  batch_given();
-  if (observe::Tracer::get().on()) name_for_trace(batch);
-  if (events_.back().grad_mode) template_batch_given();
 }
 
 PyObject* LoaderLog::next(PyObject* iterator) {
   if (replaying_) {
     bool matched = false;
-    PyObject* result = given_again(LoaderEvent::kNext, iterator, &matched);
+    PyObject* result = replay(LoaderEvent::kNext, iterator, &matched);
     if (matched) {
       if (result == nullptr) PyErr_SetNone(PyExc_StopIteration);
       return result;
@@ -461,7 +434,15 @@ PyObject* LoaderLog::next(PyObject* iterator) {
   if (result == nullptr && !PyErr_ExceptionMatches(PyExc_StopIteration)) return result;
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
-  as_guest([&] { note_next(iterator, result); });
+  Py_INCREF(iterator);
+  Py_XINCREF(result);
+  const BatchSum sum = result != nullptr ? sum_of(result) : BatchSum();
+  size_bytes_ += sum.size_bytes;
+  events_.push_back({result != nullptr ? LoaderEvent::kNext : LoaderEvent::kStop, iterator, result, rng_now(), sum.sum, sum.size_bytes, c10::GradMode::is_enabled(),
+                     result != nullptr ? copy_of_content(result) : nullptr, result != nullptr ? take_indices(iterator) : nullptr});
+  if (result != nullptr) batch_given();
+  if (result != nullptr && observe::Tracer::get().on()) name_for_trace(result);
+  if (result != nullptr && events_.back().grad_mode) template_batch_given();
   PyErr_Restore(type, value, trace);
   return result;
 }
