@@ -17,6 +17,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
 
 from finitude.base import checked_json
 
@@ -191,8 +192,8 @@ def _server():
     return _the_server
 
 
-def _serve():
-    """Forks a child per order. Returns the order in the child, never in the server."""
+def _serve(starter):
+    """Forks a child per order, and for second processes. Returns the order in the child, never in the server."""
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         order = json.loads(line)
@@ -200,19 +201,26 @@ def _serve():
         if child == 0:
             answers.close()
             return order
-        answers.write(json.dumps({"code": _wait(child)}) + "\n")
+        code, second = _wait(child, starter)
+        if second is not None:
+            answers.close()
+            return second
+        answers.write(json.dumps({"code": code}) + "\n")
         answers.flush()
     os._exit(0)
 
 
-def _wait(child):
-    """The exit code of the child, whose whole process group ends with it."""
+def _wait(child, starter):
+    """(The exit code of the child, whose whole process group ends with it, None); in a second process (None, its order)."""
     until, code = time.monotonic() + LIMIT, "limit"
     while time.monotonic() < until:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             code = os.waitstatus_to_exitcode(status)
             break
+        second = starter.turn()
+        if second is not None:
+            return None, second
         time.sleep(0.005)
     try:
         os.killpg(child, signal.SIGKILL)
@@ -220,7 +228,33 @@ def _wait(child):
         pass
     if code == "limit":
         os.waitpid(child, 0)
-    return code
+    while starter.is_waited_for():      # a second process ends with who started it
+        starter.turn()
+        time.sleep(0.001)
+    return code, None
+
+
+def _second_processes_from(starter):
+    """In a run: its own modules start what they start through the server, the program as ever."""
+    def by_server(start):
+        def call(words, *args, **keywords):
+            warm = words[0] == sys.executable and (words[1:3] == ["-m", "finitude"] or words[1].endswith(".py"))
+            return start(warm_start.command(starter.name, words) if warm else words, *args, **keywords)
+        return call
+
+    ours = types.SimpleNamespace(**{**vars(subprocess), "Popen": by_server(subprocess.Popen), "run": by_server(subprocess.run)})
+    finitude.second_run.process.subprocess = finitude.words.trial.subprocess = ours
+
+
+def _become_second(order):
+    warm_start.become(order)
+    words = order["words"]
+    order["plain"] = words[:2] != ["-m", "finitude"]
+    order["words"] = words if order["plain"] else words[2:]
+    sys.orig_argv = [sys.executable, *words]
+    sys.argv = words if order["plain"] else ["finitude", *order["words"]]
+    sys.path[0] = os.path.dirname(os.path.abspath(words[0])) if order["plain"] else os.getcwd()
+    forked.fill_memory(int(os.environ.get("MALLOC_PERTURB_", "0")))
 
 
 def _become(order):
@@ -249,15 +283,21 @@ def _program(words, plain):
 
 
 if __name__ == "__main__":
-    sys.path[0] = str(pathlib.Path(__file__).parents[1] / "tools")  # until the child takes its own place
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tools"))  # until the child takes its own place
     import forked
     import torch
     import torch._dynamo  # noqa: F401  optimizers pull it in
+    import finitude.second_run.process
     import finitude.words.cli
+    import finitude.words.trial
+    import warm_start
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page of what was imported here
-    _order = _serve()
-    _become(_order)
+    del sys.path[1]
+    _starter = warm_start.Starter()
+    _order = _serve(_starter)
+    _become_second(_order) if "descriptors" in _order else _become(_order)
+    _second_processes_from(_starter)
     os._exit(forked.end(forked.exit_code(_program(_order["words"], _order["plain"]))))

@@ -197,7 +197,9 @@ class Net(nn.Module):
         super().__init__()
         self.table, self.recurrent, self.head = nn.Embedding(50, 16), nn.LSTM(16, 16, batch_first=True, dropout=0.2, num_layers=2), nn.Linear(16, 4)
     def forward(self, w, scale):
-        return self.head(self.recurrent(self.table(w))[0][:, -1] / scale)
+        with torch.autocast("cpu", enabled=False):  # oneDNN has no bfloat16 LSTM for a processor without AVX-512
+            hidden = self.recurrent(self.table(w))[0]
+        return self.head(hidden[:, -1] / scale)
 model = Net()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 for batch in DataLoader([{"w": w, "label": l, "scale": s} for w, l, s in zip(words, labels, scales)], batch_size=8, shuffle=True):

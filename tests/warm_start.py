@@ -1,0 +1,124 @@
+"""Second processes of a run that the server of `helpers` forked: forked from that server too, and not started with an import of torch.
+
+The run still starts a process (this file, as a program that imports nothing of ours), with the namespaces, streams and directory that
+it gives a second process. It hands them to the server over a socket, waits for what the server forks, and ends as that ends. Who kills
+this process kills the fork: the server sees the socket close.
+"""
+
+import array
+import json
+import os
+import signal
+import socket
+import sys
+
+_MOST = 1 << 20                 # bytes of an order
+_NAMESPACES = ("user", "mnt")
+
+
+class Starter:
+    """In the server: takes orders between two looks at the run. `turn` returns an order in a fork, else None."""
+
+    def __init__(self):
+        self.name = f"\0finitude-tests-{os.getpid()}"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.bind(self.name)
+        self._socket.listen(8)
+        self._socket.setblocking(False)
+        self._running = {}      # process: connection
+
+    def turn(self):
+        try:
+            connection, _ = self._socket.accept()
+        except BlockingIOError:
+            connection = None
+        if connection is not None:
+            data, ancillary, _, _ = connection.recvmsg(_MOST, socket.CMSG_SPACE(16 * 4))
+            descriptors = array.array("i")
+            for _, _, passed in ancillary:
+                descriptors.frombytes(passed)
+            child = os.fork()
+            if child == 0:
+                return {**json.loads(data), "descriptors": list(descriptors)}
+            self._running[child] = connection
+            for d in descriptors:
+                os.close(d)
+        for child, connection in list(self._running.items()):
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                self._answer(child, os.waitstatus_to_exitcode(status))
+            elif self._is_gone(connection):
+                _kill(child)
+                os.waitpid(child, 0)
+                self._running.pop(child).close()
+        return None
+
+    def is_waited_for(self):
+        return bool(self._running)
+
+    def _answer(self, child, code):
+        connection = self._running.pop(child)
+        _kill(child)            # what it has started
+        try:
+            connection.send(str(code).encode())
+        except OSError:
+            pass
+        connection.close()
+
+    @staticmethod
+    def _is_gone(connection):
+        try:
+            return connection.recv(1, socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+
+def _kill(child):
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def become(order):
+    """The fork takes the place of the process that asked for it."""
+    import ctypes
+
+    os.setsid()
+    *streams, directory, user, mount = order["descriptors"]
+    libc = ctypes.CDLL(None, use_errno=True)
+    for descriptor, name in ((user, "user"), (mount, "mnt")):   # the rights over the second come with the first
+        if os.readlink(f"/proc/self/fd/{descriptor}") != os.readlink(f"/proc/self/ns/{name}"):
+            assert libc.setns(descriptor, 0) == 0, os.strerror(ctypes.get_errno())
+    os.fchdir(directory)
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+    for descriptor in order["descriptors"]:
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(order["env"])
+    sys.stdin = open(0, encoding="utf-8", closefd=False)
+
+
+def command(name, words):
+    """What a run starts in place of `words`, a command line of its own Python."""
+    return [sys.executable, "-I", "-S", os.path.abspath(__file__), name[1:], *words[1:]]
+
+
+def _main():
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect("\0" + sys.argv[1])
+    descriptors = [0, 1, 2, os.open(".", os.O_RDONLY | os.O_DIRECTORY), *(os.open(f"/proc/self/ns/{n}", os.O_RDONLY) for n in _NAMESPACES)]
+    order = json.dumps({"words": sys.argv[2:], "env": dict(os.environ)}).encode()
+    connection.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))])
+    code = int(connection.recv(64) or b"1")
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _main()
