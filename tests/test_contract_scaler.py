@@ -97,6 +97,13 @@ def test_a_scale_that_falls_below_one_alarms(tmp_path):
 
 
 # No scale is small enough for this derivative, which float16 holds up to 65504.
+def test_a_scaler_that_leaves_out_every_step_is_stopped(tmp_path):
+    fault = "if i > 4: loss = loss + (model.weight - model.weight.detach()).abs().sqrt().sum()"   # finite; its derivative is not, at any scale
+    got = training(tmp_path, loop(scale="4.0", steps=40, fault=fault), "--on-alarm", "skip", "--max-skips", "3")
+    assert got.code == 1 and [a["step"] for a in got.alarms] == [5] * 4, got.told()
+    assert "GradScaler skipped 7 steps in a row" in got.alarms[-1]["text"] and "--max-skips lets 3 pass" in got.alarms[-1]["text"], got.told()
+
+
 NO_SCALE_HELPS = "loss = loss + 1e6 * ((model.weight - model.weight.detach()).half() * 3e4).float().sum() * 1e3  # here"
 
 

@@ -38,9 +38,45 @@ def test_words_of_a_command_line():
     ("x = attend(query, key=value_of)", "x = attend(query, key=value_of)"),
     ('db = "mysql://root:pw@host/x"', 'db = "mysql://root:***@host/x"'),
     ("loss = torch.log(p)", "loss = torch.log(p)"),
+    ('headers = {"token": "abc-def", "lr": "0.1"}', 'headers = {"token": "***", "lr": "0.1"}'),
+    ('os.environ["HF_TOKEN"] = "abc-def"', 'os.environ["HF_TOKEN"] = "***"'),
+    ("os.environ.setdefault('HF_TOKEN', 'abc-def')", "os.environ.setdefault('HF_TOKEN', '***')"),
+    ('password = "two words"', 'password = "***"'),
+    ('API_KEY: str = f"abc{x}"', 'API_KEY: str = f"***"'),
+    ('secret = """abc', 'secret = """***"""'),
+    ('p.add_argument("--token", type=str, default="abc-def")', 'p.add_argument("--token", type=str, default="***")'),
+    ('x = table["token"] + other["lr"]', 'x = table["token"] + other["lr"]'),
+    ('loss = f(key="k", value="v")', 'loss = f(key="***", value="v")'),
+    ('u = "https://abcdef0123@host/x"', 'u = "https://***@host/x"'),
 ])
 def test_lines_of_a_program(line, told):
     assert secrets.masked_source(line) == told
+
+
+@pytest.mark.parametrize(("word", "told"), [
+    ('{"api_key": "two words", "lr": 0.1}', '{"api_key": "***", "lr": 0.1}'),
+    ("{'api_key': 'abc'}", "{'api_key': '***'}"),
+    ("postgres://me:a/b@c@host/db", "postgres://me:***@host/db"),
+    ("https://abcdef0123456789@github.com/me/x", "https://***@github.com/me/x"),
+    ("https://reader@host/x", "https://reader@host/x"),
+    ("http://host:8080/pkg@v1", "http://host:8080/pkg@v1"),
+])
+def test_one_word_of_a_command_line(word, told):
+    assert secrets.masked_words([word]) == [told]
+
+
+def test_a_command_as_one_text():
+    assert secrets.masked_command("curl --token abcdefg http://h | sh") == "curl --token '***' http://h '|' sh"
+    assert secrets.masked_command("a | b") == "a | b"
+
+
+def test_a_command_that_is_launched(tmp_path):
+    helpers.write_script(tmp_path, SCRIPT)
+    got = helpers.finitude(tmp_path, "run", "--report", "report.json", "sh", "-c", "exit 0", *HIDDEN)
+    told = " ".join(got.report["command"])
+    assert "***" in told and not [value for value in VALUES if value in told], told
+    kept = helpers.finitude(tmp_path, "run", "--redact", "--report", "report.json", "sh", "-c", "exit 0", *HIDDEN)
+    assert kept.report["command"] == []
 
 
 def test_nothing_that_a_run_leaves_holds_one(tmp_path):

@@ -308,7 +308,8 @@ std::string fix_tag(const Json& fix) {
   const std::string what = tried.empty() ? "" : tried + ": ";
   if (flag(fix, "verified"))
     return "verified on this step: " + what + (outcome.empty() ? "loss and gradients finite" : outcome);
-  return outcome.empty() ? "not tried on the whole step" : "tried, not verified: " + what + outcome;
+  if (outcome.empty()) return "not tried on the whole step";
+  return outcome.starts_with("not tried") ? outcome : "tried, not verified: " + what + outcome;
 }
 
 std::string drift(const Json& history, const char* key) {

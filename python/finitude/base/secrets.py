@@ -2,16 +2,22 @@
 masked, its name stays."""
 
 import re
+import shlex
 
 MASK = "***"
 # In a name: anywhere; as its last word.
 _SECRET = ("password", "passwd", "passphrase", "pwd", "secret", "credential", "credentials", "apikey")
 _LAST = ("key", "token", "auth", "bearer", "pat")
 _SHORT = re.compile(r"-?[0-9.]{1,6}$|(true|false|none|null)$", re.IGNORECASE)   # no token is
-_OF_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+@")
+_OF_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@\"']{0,80}:)(?!\d{1,5}/)[^\s\"']{1,200}@")   # to the last @: a password may hold one
+_USER_OF_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20}://)(?=[^\s/:@\"']{0,80}\d)[^\s/:@\"']{8,200}@")   # a token in place of a user
 _TOKENS = re.compile(r"\b(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abps]-|AKIA|ya29\.|Bearer\s+)[A-Za-z0-9_.-]{10,}")
-_NAMED = re.compile(r"(?P<name>[A-Za-z_][\w.-]*)(?P<is>\s*[=:]\s*)(?P<quote>[\"']?)"
-                    r"(?P<value>[^\s\"',;&]+)(?P=quote)")
+_QUOTED = r"(?P<quote>\\?(?:\"\"\"|\'\'\'|[\"']))(?P<value>(?:\\.|(?!(?P=quote)).)*)(?:(?P=quote)|$)"
+_NAME = r"(?<![A-Za-z0-9_])(?P<name>[A-Za-z_][\w.-]{0,80})"
+# NAME=VALUE, {"NAME": VALUE}
+_NAMED = re.compile(_NAME + r"(?P<is>(?:\\?[\"'])?\s{0,8}[=:]\s{0,8})(?:" + _QUOTED + r"|(?P<bare>[^\s\"',;&}]+))")
+# NAME = "...", {"NAME": "..."}, x["NAME"] = "...", f("NAME", "..."), NAME: str = "...", f("--NAME", default="...")
+_NAMED_IN_SOURCE = re.compile(_NAME + r"(?P<is>[\"']?\]?\s{0,8}(?::\s{0,8}[\w.\[\]| ]{1,40}=|[=:,]|==)\s{0,8}(?:[^\"']{0,80}\bdefault\s*=\s*)?[rbfuRBFU]{0,2})" + _QUOTED)
 
 
 def is_secret(name):
@@ -29,26 +35,23 @@ def _hides(name, value):
 
 
 def _plain(text):
-    return _TOKENS.sub(MASK, _OF_URL.sub(rf"\g<1>{MASK}@", text))
+    return _TOKENS.sub(MASK, _USER_OF_URL.sub(rf"\g<1>{MASK}@", _OF_URL.sub(rf"\g<1>{MASK}@", text)))
 
 
-def _without_named(text, is_source):
-    def one(match):
-        if not _hides(match["name"], match["value"]) or is_source and not match["quote"]:
-            return match[0]
-        return f"{match['name']}{match['is']}{match['quote']}{MASK}{match['quote']}"
-
-    return _NAMED.sub(one, text)
+def _one(match):
+    parts = match.groupdict()
+    value, quote = parts.get("bare") or parts["value"] or "", parts["quote"] or ""
+    return f"{parts['name']}{parts['is']}{quote}{MASK}{quote}" if _hides(parts["name"], value) else match[0]
 
 
 def masked(text):
     """A text without the passwords of its URLs, without tokens of well-known forms and without the values of NAME=VALUE."""
-    return _without_named(_plain(text), False)
+    return _NAMED.sub(_one, _plain(text))
 
 
 def masked_source(line):
     """A line of a program. Only a text that it gives to such a name can be a secret: another name is none."""
-    return _without_named(_plain(line), True)
+    return _NAMED_IN_SOURCE.sub(_one, _plain(line))
 
 
 def masked_words(words):
@@ -65,6 +68,16 @@ def masked_words(words):
         told.append(f"{name}={MASK}" if is_hidden else masked(word))
         hides = name if is_option and not eq and is_secret(name) else ""
     return told
+
+
+def masked_command(command):
+    """A command line as one text, as it was written where nothing in it is masked."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # a quotation without end
+        return masked(command)
+    told = masked_words(words)
+    return command if told == words else shlex.join(told)
 
 
 def hidden(document):

@@ -105,7 +105,7 @@ def _facts(session, optimizer):
         "optimizer_eps": hyper.number(group.get("eps")) or 0.0,
         "half_parameters": any(p.dtype in (torch.float16, torch.bfloat16) for p in discover.parameters(optimizer)),
         "scaler_active": scaler is not None, "scale": float(scaler.get_scale()) if scaler is not None else 0.0,
-        "scaler_skips_in_row": session.scaler_skips.in_a_row(ordinal) or session.row_of_skips,
+        "scaler_skips_in_row": session.scaler_skips.in_a_row(ordinal),
         "samples": begun.sample_counts(),
     }))
 

@@ -9,6 +9,7 @@ import os
 import torch
 
 from .. import _native
+from ..base import secrets
 from ..base.plain_json import safe
 from ..base.say import say
 from ..errors import NonFiniteError
@@ -182,7 +183,7 @@ def write_report(session):
     """Where the report as it should be cannot be made: what of it is known. The paths written."""
     report, written = session.report, []
     document = {
-        "schema": 1, "outcome": "alarm" if report.alarms else "clean", "reason": "", "command": list(report.command),
+        "schema": 1, "outcome": "alarm" if report.alarms else "clean", "reason": "", "command": [] if session.config.redact else secrets.masked_words(report.command),
         "script": report.script or "", "watched": _watched(), "alarms": report.alarms, "advisories": report.advisories,
         "failures": report.failures, "unwatched_from": None,
     }

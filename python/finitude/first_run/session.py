@@ -40,7 +40,7 @@ class Session:
         self.policy = _native.PolicyMachine(config.on_alarm, config.max_skips)
         self.second_runs = _native.SecondRuns(config.on_alarm)
         self.scaler_skips = _native.ScalerSkips()
-        self.skipped, self.row_of_skips = collections.Counter(), 0  # windows that a GradScaler left out: by optimizer, in a row at an alarm
+        self.skipped = collections.Counter()  # windows that a GradScaler left out, by optimizer
         self.recorded = False         # a second run is on the tape: its capsule is yet to be written
         self.capsules = {}            # folder -> the alarm of a capsule that is being written beside the program
         self.hurried = False          # somebody ended the program, and waits for that
@@ -336,7 +336,8 @@ class Session:
         self.part(self.told.point_back, ordinal, alarm)
         self.part(self.told.tell, optimizer, alarm)
         self.report.add_alarm(alarm)
-        action = self.acting.action = self.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])
+        call = alarm["step"] + self.skipped[ordinal]   # steps that a GradScaler left out are in the row too
+        action = self.acting.action = self.policy.on_alarm(ordinal, call, alarm["harmless"])
         if action == "rollback" and alarm["weights"] == "damaged":
             action = "stop"
             alarm["text"] += "; there is no copy to roll back to (--undo-mb)"

@@ -10,7 +10,7 @@ import shlex
 import sys
 import tempfile
 
-from ..base import HOME
+from ..base import HOME, secrets
 from ..base._places import is_library
 from ..base.patches import Patches
 from . import rehearsal
@@ -31,8 +31,10 @@ def _command(args):
     """A command line as the user wrote it, shortened."""
     if isinstance(args, bytes):
         args = os.fsdecode(args)
-    if not isinstance(args, str):
-        args = shlex.join(os.fsdecode(a) if isinstance(a, (bytes, os.PathLike)) else str(a) for a in args)
+    if isinstance(args, str):
+        args = secrets.masked_command(args)
+    else:
+        args = shlex.join(secrets.masked_words(os.fsdecode(a) if isinstance(a, (bytes, os.PathLike)) else str(a) for a in args))
     return args if len(args) <= LONGEST else args[:LONGEST - 3] + "..."
 
 

@@ -9,6 +9,7 @@ copy changes dies with it; it has files of its own, and ends before it would rea
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import math
@@ -135,6 +136,8 @@ class Rehearsal:
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")   # of threads: what they hold is waited for no longer than told below
                         child = os.fork()
+                except (SystemExit, KeyboardInterrupt, GeneratorExit) as refused:   # of an audit hook: signals are held back here
+                    raise OSError(errno.EPERM, f"os.fork raised {type(refused).__name__}") from None
                 finally:
                     if not is_under_way():
                         _forking = None

@@ -38,11 +38,9 @@ def skipped_once(session, optimizer, at_hand=False):
     session.skipped[window["ordinal"]] += 1
     scale = float(scaler.get_scale()) if scaler is not None else None
     beyond, row = session.scaler_skips.on_skip(window["ordinal"], window["step"], scale)
-    session.row_of_skips = row  # an alarm begins to count anew
     if session.target is not None:
         session.target.on_scaler_skip(session, optimizer, beyond)
     if not beyond:
-        session.row_of_skips = 0
         return
     bad = [i for i, m in enumerate(window["marks"]) if m >= BAD]
     name = discover.names(optimizer)[bad[0]] if bad else "gradients"
@@ -52,4 +50,3 @@ def skipped_once(session, optimizer, at_hand=False):
     alarm["cause"] = {"class": "loss-scale-misuse", "confidence": "likely", "experiments": [], "text": alarm["text"]}
     sinks = sinks_of.of_optimizer(optimizer) if at_hand and not window["on_device"] else []
     session.act(optimizer, alarm, sinks, where="skipped", rerun_wanted=bool(sinks))
-    session.row_of_skips = 0

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from ..base import family
+from ..base import family, secrets
 from ..base.say import say
 from ..program import ranks
 from ..second_run import started
@@ -18,7 +18,7 @@ def _unwatched(settings, target, command, why):
     if not settings.report:
         return
     document = {
-        "schema": 1, "outcome": "unwatched", "reason": why, "python": sys.version.split()[0], "command": list(command),
+        "schema": 1, "outcome": "unwatched", "reason": why, "python": sys.version.split()[0], "command": [] if settings.redact else secrets.masked_words(command),
         "script": target,
         "watched": dict.fromkeys(
             ("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script"), 0

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from ..base import family, pages, say
+from ..base import family, pages, say, secrets
 from ..findings import merge
 from ..second_run import again
 from . import witness
@@ -85,7 +85,7 @@ class Run:
         reason = self.target.obstacle or f"no Python process of {os.path.basename(self.target.name)} trained"
         own = {
             "schema": 1, "outcome": "unwatched", "reason": reason, "python": sys.version.split()[0],
-            "command": list(self.command), "script": "", "started": self.started.isoformat(timespec="seconds"),
+            "command": [] if self.settings.redact else secrets.masked_words(self.command), "script": "", "started": self.started.isoformat(timespec="seconds"),
             "seconds": round((datetime.datetime.now(datetime.timezone.utc) - self.started).total_seconds(), 3),
             "watched": dict.fromkeys(merge.COUNTS, 0), "alarms": [], "advisories": [],
         }

@@ -40,7 +40,8 @@ std::string what_is_zero(const Scene& s, const Point& point) {
   if (made == record::kNone) return {};
   const std::string name = plain_name(s.trace.ops[made].name);
   if (one_of(name, {"norm", "linalg_vector_norm"})) return ": the norm of a zero vector";
-  if (one_of(name, {"amax", "max", "abs"})) return ": the largest magnitude of an all-zero tensor";
+  if (name == "abs") return ": the absolute value of a zero";
+  if (one_of(name, {"amax", "max"})) return ": the largest value of an all-zero tensor";
   if (one_of(name, {"std", "var"})) return ": a spread of zero";
   if (name == "sqrt") return what_root_is(s, made);
   if (const auto nothing = sum_of_nothing(s.trace, s.culprit, *point.operand.tensor))

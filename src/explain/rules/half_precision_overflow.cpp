@@ -80,10 +80,14 @@ class HalfPrecisionOverflow : public Rule {
     probe.without_rows();
     probe.conclude(result, true);
     Edits edits(s);
-    if (cast)
+    if (!cast || !mask) {
+      edits.computed_in(sense::DType::kFloat32)
+          .advised("compute in float32 from this line on (torch.autocast(enabled=False) and .float()), as it was tried with the whole step");
+    }
+    if (cast) {
       edits.between(operand, -excess->limit, excess->limit);
-    else
-      edits.computed_in(sense::DType::kFloat32);
+      if (!mask) edits.advised("clamp what is cast here to the range of " + type + " before the cast");
+    }
     edits.into(result);
     if (!mask && !cast && !result.experiments.empty() && !result.experiments.front().confirms)
       result.fix_text = "bound the operands (clamp, or subtract the maximum): float32 does not hold the result either";
