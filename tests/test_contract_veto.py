@@ -73,6 +73,7 @@ OPTIMIZERS = {
 }
 
 
+TRACE = pytest.param("trace", marks=pytest.mark.thorough)
 COLUMNS = ("iteration", "model", "optimizer", "schedule", "average", "generator")
 
 
@@ -113,13 +114,13 @@ def test_clipping_before_the_veto_leaves_no_trace(tmp_path):
     compare(tmp_path, "--level", "trace", extra="nn.utils.clip_grad_norm_(net.parameters(), 0.5)")
 
 
-@pytest.mark.parametrize("level", ["gate", "trace"])
+@pytest.mark.parametrize("level", ["gate", TRACE])
 @pytest.mark.parametrize("schedule", ["StepLR(opt, 2, 0.7)", "OneCycleLR(opt, 0.1, total_steps=12)"])
 def test_schedules_are_held(tmp_path, schedule, level):
     compare(tmp_path, "--level", level, compared=("optimizer", "schedule"), schedule=schedule)
 
 
-@pytest.mark.parametrize("level", ["gate", "trace"])
+@pytest.mark.parametrize("level", ["gate", TRACE])
 def test_averaged_weights_are_held(tmp_path, level):
     compare(tmp_path, "--level", level, compared=("average",))
 
@@ -145,7 +146,7 @@ for epoch in range(3):
 
 
 @pytest.mark.parametrize("second", [False, True])
-@pytest.mark.parametrize("level", ["gate", "trace"])
+@pytest.mark.parametrize("level", ["gate", TRACE])
 @pytest.mark.parametrize("first", [5, 3])
 def test_what_moves_once_in_an_epoch_moves_also_where_the_epoch_ends_with_a_skipped_step(tmp_path, level, first, second):
     got = training(tmp_path, PER_EPOCH.format(first=first, second=second), "--on-alarm", "skip", "--level", level)
@@ -155,7 +156,7 @@ def test_what_moves_once_in_an_epoch_moves_also_where_the_epoch_ends_with_a_skip
     assert len(got.alarms) == 2 * left_out
 
 
-@pytest.mark.parametrize("level", ["gate", "trace"])
+@pytest.mark.parametrize("level", ["gate", TRACE])
 def test_the_generator_is_where_it_was_before_the_dropout_of_the_vetoed_step(tmp_path, level):
     compare(tmp_path, "--level", level, compared=("optimizer", "generator"), layer="nn.Dropout(0.5)",
             rng="digest(torch.get_rng_state())")

@@ -361,7 +361,8 @@ def schedule_free(name, **options):
 
 
 @pytest.mark.parametrize("closure", [False, True])
-@pytest.mark.parametrize("name", ["AdamWScheduleFree", "SGDScheduleFree", "RAdamScheduleFree", "AdamWScheduleFreeClosure"])
+@pytest.mark.parametrize("name", ["AdamWScheduleFree", "SGDScheduleFree",
+                                  *(pytest.param(n, marks=pytest.mark.thorough) for n in ("RAdamScheduleFree", "AdamWScheduleFreeClosure"))])
 def test_schedule_free(name, closure):
     if name.endswith("Closure"):
         closure = True

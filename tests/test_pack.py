@@ -138,11 +138,11 @@ def test_damaged_archives_are_refused_or_come_out_as_they_were(tmp_path):
     assert wrong > 300
 
 
-def test_a_hundred_thousand_damaged_archives():
+def test_twenty_thousand_damaged_archives():
     """The same without a folder, of a small one: most of its bytes are those of the format."""
     small = {"capsule.json": about(tape_bin=20, tensors_safetensors=0), "tape.bin": b"tape " * 4, "tensors.safetensors": b""}
     draw, good, wrong = random.Random(6), archive_of(small.items()), 0
-    for _ in range(100_000):
+    for _ in range(20_000):
         came = {}
         try:
             for name, data in pack.contents(io.BytesIO(damaged(good, draw)), most=1 << 20):
@@ -151,7 +151,7 @@ def test_a_hundred_thousand_damaged_archives():
             wrong += 1
         else:
             assert came == small
-    assert 70_000 < wrong < 100_000, wrong
+    assert 14_000 < wrong < 20_000, wrong
 
 
 def test_a_folder_that_is_there_is_not_touched(tmp_path):

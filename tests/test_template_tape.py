@@ -294,7 +294,7 @@ print(torch.rand(3).tolist())
 """
 
 
-@pytest.mark.parametrize("every", ["1", "2", "5"])
+@pytest.mark.parametrize("every", ["1", *(pytest.param(n, marks=pytest.mark.thorough) for n in ("2", "5"))])
 def test_a_healthy_run_says_what_it_says_alone(tmp_path, every):
     text = script("statistics", "adam", 0, True, 2).replace("i == 33", "i == 99").replace("nn.ReLU()", "nn.Dropout(0.3)") + HASHED
     got = helpers.run(tmp_path, text, "--tape-every", every)

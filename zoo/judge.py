@@ -145,15 +145,17 @@ def passes(summary):
             and share(summary["line"]) >= 0.95 and share(summary["cause"]) >= 0.85)
 
 
+def story(report):
+    """What two runs of one script must agree on."""
+    if not isinstance(report, dict):
+        return None
+    alarm = first_alarm(report)
+    if alarm is None:
+        return report.get("outcome"), None, None, None
+    birth = (alarm.get("births") or [{}])[0]
+    return "alarm", alarm.get("step"), birth.get("line"), (alarm.get("cause") or {}).get("class")
+
+
 def agree(warm, cold):
     """A forked and a fresh run of the same script must tell the same story."""
-    def story(report):
-        if not isinstance(report, dict):
-            return None
-        alarm = first_alarm(report)
-        if alarm is None:
-            return report.get("outcome"), None, None, None
-        birth = (alarm.get("births") or [{}])[0]
-        return "alarm", alarm.get("step"), birth.get("line"), (alarm.get("cause") or {}).get("class")
-
     return warm is not None and story(warm) == story(cold)

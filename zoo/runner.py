@@ -21,7 +21,7 @@ from pathlib import Path
 from tools import forked
 
 from . import cases, table, variants
-from .judge import COLUMNS, agree, judge, passes, summarise
+from .judge import COLUMNS, agree, judge, passes, story, summarise
 
 POLL_SECONDS = 0.02
 
@@ -159,7 +159,7 @@ def cold_sample(chosen, seed):
 def as_json(summary, results, ok):
     rows = [{"id": r["case"].id, "slug": r["case"].slug, "set": r["case"].set, "expect": r["case"].expected["expect"],
              "marks": r["marks"], "got": r["got"], "cold_agrees": r["cold"], "seconds": round(r["seconds"], 2),
-             "timed_out": r["timed_out"], "note": r["note"]} for r in results]
+             "timed_out": r["timed_out"], "stories": r.get("stories"), "note": r["note"]} for r in results]
     return {"schema": 1, "columns": list(COLUMNS), "pass": ok, "summary": summary,
             "sets": {name: summarise(some) for name in cases.SETS
                      if (some := [r for r in results if r["case"].set == name])}, "cases": rows}
@@ -212,7 +212,8 @@ def main(argv=None):
             note = "time limit" if run.timed_out else run.last_words() if report is None else ""
             twin = ended.get((case.slug, True)) if case in also_cold else None
             results.append({"case": case, "marks": marks, "got": got, "seconds": run.seconds, "note": note,
-                            "timed_out": run.timed_out, "cold": agree(report, twin.report()) if twin else None})
+                            "timed_out": run.timed_out, "cold": agree(report, twin.report()) if twin else None,
+                            "stories": [story(report), story(twin.report()), twin.exit_code, twin.last_words()] if twin else None})
         summary = summarise(results)
         ok = passes(summary) and all(r["cold"] is not False for r in results)
         print(table.render(results, summary, ok))

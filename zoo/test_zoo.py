@@ -26,7 +26,7 @@ def test_case(score, slug):
     row = next(r for r in score["cases"] if r["slug"] == slug)
     wrong = [column for column in ("verdict", "step", "exit") if row["marks"][column] is False]
     assert not wrong, row
-    assert row["cold_agrees"] is not False, row
+    assert row["cold_agrees"] is not False, row["stories"]
 
 
 @pytest.mark.zoo

@@ -76,7 +76,8 @@ void define_core(py::module_& m) {
       }))
       .def("on_alarm", [](decide::PolicyMachine& self, std::uint32_t optimizer, std::uint64_t step, bool harmless) {
         return word(self.on_alarm(optimizer, step, harmless));
-      });
+      })
+      .def("in_a_row", &decide::PolicyMachine::in_a_row);
   py::class_<decide::SecondRuns>(m, "SecondRuns")
       .def(py::init([](const std::string& policy) { return decide::SecondRuns(policy_of(policy)); }))
       .def("take", [](decide::SecondRuns& self, const std::string& sink, bool harmless, bool has_allowances, bool is_traced) {

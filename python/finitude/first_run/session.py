@@ -353,7 +353,7 @@ class Session:
         stopped = "the step was undone, stopped" if undone else alarm.get("action", "stopped")
         alarm["action"] = {"warn": "reported, the step is applied", "skip": skipped}.get(action, stopped)
         self.part(settled.tell, self, optimizer, alarm, ordinal, action, action != "warn" and (undone or not written),
-                  self.told.repeats.row(ordinal))
+                  max(self.told.repeats.row(ordinal), self.policy.in_a_row(ordinal)))
         self.part(self.teller.tell, alarm, brief=alarm is self.told.follower)
         for inner in guard.inside(optimizer) if action != "warn" and not written else ():
             _native.close_window(inner)
