@@ -23,7 +23,7 @@ def loss_of(x):
     return (model(x) - 1.0).pow(2).mean()
 def bits(optimizer):
     state = [t for s in optimizer.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
-    return b"".join(t.detach().contiguous().cpu().view(torch.uint8).numpy().tobytes() for t in [*model.parameters(), *state] if t.numel())
+    return b"".join(t.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes() for t in [*model.parameters(), *state] if t.numel())
 """
 
 
@@ -38,7 +38,7 @@ OPTIMIZERS = {
     "Adam amsgrad": "torch.optim.Adam(model.parameters(), lr=0.01, amsgrad=True, fused=True)",
     "SGD": "torch.optim.SGD(model.parameters(), lr=0.01, fused=True)",
     "SGD momentum": "torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, fused=True)",
-    "Adagrad": "torch.optim.Adagrad(model.parameters(), lr=0.01, fused=True)",
+    "Adagrad": "torch.optim.Adagrad(model.parameters(), lr=0.01)",
     "AdamW foreach": "torch.optim.AdamW(model.parameters(), lr=0.01, foreach=True)",
     "AdamW capturable": "torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.01, device='cuda'), capturable=True)",
     "RMSprop": "torch.optim.RMSprop(model.parameters(), lr=0.01)",

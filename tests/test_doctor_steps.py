@@ -255,7 +255,7 @@ def clock(a):
 TWICE = {
     "the data": ("a batch (batch.0)", "x = x + torch.tensor(list(os.urandom(16)))[:, None]\n"
                  "data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4)\n", "model(a)"),
-    "a layer": ("the output of 2 (Linear)", "data = [(x, y)] * 4\n", "model[2](model[1](model[0](a)) + int.from_bytes(os.urandom(1), \"big\"))"),
+    "a layer": ("the output of 2 (Linear)", "data = [(x, y)] * 4\n", "model[2](model[1](model[0](a)) + int.from_bytes(os.urandom(4), \"big\") * 1e-8)"),
 }
 
 
@@ -272,6 +272,8 @@ OPERATIONS = {
     "that draws": ("aten::bernoulli_", "draws random numbers", False, "torch.manual_seed(int.from_bytes(os.urandom(4), 'big'))\n",
                    "F.dropout(model(x), 0.5)"),
     "that is given other data": ("aten::addmm", "no operation made", False, "x.numpy()[3, 1] = os.urandom(1)[0] + 2.0\n", "model(x)"),
+    "that is given another number": ("aten::add", "given another number of the script: ", False, "",
+                                     "model(x) + int.from_bytes(os.urandom(4), 'big') * 1e-9"),
     "another one": ("aten::tanh", "calls aten::relu", False, "", "(torch.tanh if first() else torch.relu)(model(x))"),
     # The clock stands for an operator without a fixed order: equal operands, another result.
     "by itself": ("doctor::clock", "differs for equal operands", False, CLOCK, "torch.ops.doctor.clock(model(x)) * model(x)"),

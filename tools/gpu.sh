@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `make gpu`: on a machine with a GPU, every test that needs one, then the benchmarks; writes docs/overhead-gpu.md. Elsewhere it says
 # what is missing. Nothing is installed: GPU_PYTHON=/path/to/python names an interpreter with a CUDA build of torch and pytest.
-step_total=7
+step_total=8
 . "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 build=$root/build/gpu
 staged=$build/python
@@ -44,14 +44,21 @@ stage() {  # the package as a wheel would install it
 
 run_python() { PYTHONSAFEPATH=1 PYTHONPATH=$staged:$root/tests FINITUDE_EXPECT_GPU=1 "$python" "$@"; }
 
+run_tests() {  # side by side where pytest-xdist is there: each program spends most of its time on starting
+  local beside=()
+  "$python" -c 'import xdist' 2>/dev/null && beside=(-n "$(($(nproc) < 12 ? $(nproc) : 12))")
+  run_python -m pytest -q "${beside[@]}" -m cuda "$@"
+}
+
 benchmarks() {
-  "$build/finitude_scan_bench" >"$build/scan.json" && (cd "$build" && run_python "$root/bench/gpu/torch_bench.py" >"$build/torch.json")
+  "$build/finitude_scan_bench" >"$build/scan.json" && (cd "$build" && run_python "$root/bench/gpu/torch_bench.py" "$build/torch.json")
 }
 
 rc=0
 step "build" build_all && step "the package" stage || exit 1
 step "the library on the GPU" "$build/finitude_cuda_test" --gtest_brief=1 || rc=1
-step "the gate on the GPU" run_python -m pytest -q -m cuda tests/test_cuda_gate.py || rc=1
-step "tapes on the GPU" run_python -m pytest -q -m cuda tests/test_cuda_tape.py || rc=1
+step "the gate on the GPU" run_tests tests/test_cuda_gate.py || rc=1
+step "gradients read during backward, on the GPU" run_tests tests/test_cuda_stream.py || rc=1
+step "tapes on the GPU" run_tests tests/test_cuda_tape.py || rc=1
 step "benchmarks" benchmarks && step "docs/overhead-gpu.md" "$python" bench/gpu/report.py "$build/scan.json" "$build/torch.json" docs/overhead-gpu.md || rc=1
 exit $rc

@@ -2,13 +2,15 @@
 
 import datetime
 import json
-import platform
 import sys
 
 REACH_READ, REACH_SMALL = 0.85, 15.0
 
 
 def table(head, rows):
+    rows = list(rows)
+    if not rows:
+        return "Not measured: this run ended before it came to them.\n"
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join(lines + ["| " + " | ".join(str(c) for c in row) + " |" for row in rows]) + "\n"
 
@@ -31,8 +33,8 @@ def main(scan_file, torch_file, out_file):
     text = [
         f"# What watching costs on a GPU: {scan['device']}\n",
         f"Made by `make gpu` on {datetime.date.today().isoformat()}: {scan['device']} ({scan['processors']} multiprocessors, "
-        f"{scan['memory_gb_s']:.0f} GB/s by its data sheet), driver {scan['driver']}, torch {framework['torch']}, "
-        f"Python {platform.python_version()}. Medians; the spread is the 10th to the 90th percentile.\n",
+        f"{scan['memory_gb_s']:.0f} GB/s by its data sheet), CUDA {scan['driver'] / 1000:.1f} (driver), torch {framework['torch']}, "
+        f"Python {framework['python']}. Medians; the spread is the 10th to the 90th percentile.\n",
         "## The scan against a plain read of the same memory\n",
         table(("what", "of", "us", "spread", "GB/s", "of the plain read's speed", "reach"), scan_rows(scan["rows"])),
         "## Beside what one could use instead\n",
@@ -40,7 +42,7 @@ def main(scan_file, torch_file, out_file):
               [(r["set"], f"{r['bytes'] / 1e6:.0f}", r["what"], f"{r['us']['median']:.1f}",
                 f"{r['us']['low']:.1f} to {r['us']['high']:.1f}") for r in framework["kernels"]]),
         "## A step with the recorder on, over one with it off\n",
-        "The control is a block with it off over another one with it off: the noise.\n",
+        "The control is a block with it off over another one with it off: the noise. Nine pairs of blocks or more in each row.\n",
         table(("model", "optimizer", "step, us", "on / off", "spread", "control", "spread"),
               [(r["model"], r["optimizer"], f"{r['step_us']:.0f}", f"{r['ratio']['median']:.4f}",
                 f"{r['ratio']['low']:.4f} to {r['ratio']['high']:.4f}", f"{r['control']['median']:.4f}",

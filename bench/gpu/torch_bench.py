@@ -1,4 +1,5 @@
-"""What the gate costs on a GPU beside what users would pick instead. Prints JSON; run by `make gpu`.
+"""What the gate costs on a GPU beside what users would pick instead: torch_bench.py OUT.json, run by `make gpu`. The file is written anew
+after each row, so that a run which is cut short leaves what it had.
 
 Kernels: times between two events on the device, medians with the 10th and 90th percentile. Steps: blocks of steps with the recorder on
 and off in turn, in random order, host clock between two synchronisations; medians of the ratios of neighbouring blocks.
@@ -7,6 +8,7 @@ and off in turn, in random order, host clock between two synchronisations; media
 import ctypes
 import json
 import os
+import platform
 import random
 import statistics
 import sys
@@ -112,7 +114,10 @@ def large_models():
     yield "transformer 24x2048 T=512 b4 bfloat16", nn.Sequential(*[Block(2048) for _ in range(24)]).bfloat16(), (4, 512, 2048)
 
 
-def steps(model, shape, make, clip, blocks=40, options=None, base=None):
+SECONDS_PER_ROW, FEWEST_BLOCKS = 6, 9
+
+
+def steps(model, shape, make, clip, options=None, base=None):
     """Blocks of steps watched with `options` over blocks watched with `base`, or not at all."""
     model = model.cuda()
     x = torch.randn(shape, device="cuda", dtype=next(model.parameters()).dtype)
@@ -133,7 +138,8 @@ def steps(model, shape, make, clip, blocks=40, options=None, base=None):
     block(10)
     n = max(10, int(20000 / block(10)))
     ratios, controls, off_us = [], [], []
-    for _ in range(blocks):
+    until = time.monotonic() + SECONDS_PER_ROW
+    while time.monotonic() < until or len(ratios) < FEWEST_BLOCKS:
         def on(how):
             if how is None:
                 return block(n)
@@ -147,17 +153,22 @@ def steps(model, shape, make, clip, blocks=40, options=None, base=None):
         ratios.append(times[0] / times[1])
         controls.append(times[2] / times[1])
         off_us.append(times[1])
-    return {"step_us": statistics.median(off_us), "ratio": spread(ratios), "control": spread(controls)}
+    return {"blocks": len(ratios), "step_us": statistics.median(off_us), "ratio": spread(ratios), "control": spread(controls)}
 
 
-def main():
+def main(path):
+    def write():
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(out, f, indent=1)
+
     if not torch.cuda.is_available():
         sys.exit("torch finds no GPU")
-    out = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "kernels": [], "steps": [], "streamed": []}
+    out = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "python": platform.python_version(), "kernels": [], "steps": [], "streamed": []}
     for name, gradients in gradient_sets():
         size = sum(g.numel() * g.element_size() for g in gradients)
         for contender, run in contenders(gradients):
             out["kernels"].append({"set": name, "bytes": size, "tensors": len(gradients), "what": contender, "us": kernel(run)})
+        write()
     optimizers = {"AdamW fused": lambda p: torch.optim.AdamW(p, lr=1e-6, fused=True), "AdamW foreach": lambda p: torch.optim.AdamW(p, lr=1e-6),
                   "SGD fused": lambda p: torch.optim.SGD(p, lr=1e-9, momentum=0.9, fused=True)}
     for name, model, shape in models():
@@ -165,10 +176,11 @@ def main():
             for clip in (False, True) if optimizer == "AdamW fused" else (False,):
                 row = steps(model, shape, make, clip)
                 out["steps"].append({"model": name, "optimizer": optimizer + (", clipped" if clip else ""), **row})
+                write()
     for name, model, shape in large_models():
-        row = steps(model, shape, optimizers["AdamW fused"], False, 20, {"stream_gradients": "on"}, {"stream_gradients": "off"})
+        row = steps(model, shape, optimizers["AdamW fused"], False, {"stream_gradients": "on"}, {"stream_gradients": "off"})
         out["streamed"].append({"model": name, "bytes": sum(p.numel() * p.element_size() for p in model.parameters()), **row})
-    json.dump(out, sys.stdout, indent=1)
+        write()
 
 
-main()
+main(*sys.argv[1:])

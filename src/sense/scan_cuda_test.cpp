@@ -24,7 +24,11 @@ void* allocate(std::size_t size_bytes) {
   return error == cudaSuccess ? memory : nullptr;
 }
 void release(void* memory) { cudaFree(memory); }
-void to_device(void* to, const void* from, std::size_t n) { EXPECT_EQ(cudaMemcpy(to, from, n, cudaMemcpyHostToDevice), cudaSuccess); }
+// Waits: cudaMemcpy returns when pageable memory is staged, and a stream that does not block would run ahead of the copy.
+void to_device(void* to, const void* from, std::size_t n) {
+  EXPECT_EQ(cudaMemcpy(to, from, n, cudaMemcpyHostToDevice), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+}
 void from_device(void* to, const void* from, std::size_t n) { EXPECT_EQ(cudaMemcpy(to, from, n, cudaMemcpyDeviceToHost), cudaSuccess); }
 #else
 void* allocate(std::size_t size_bytes) { return std::aligned_alloc(256, (size_bytes + 255) / 256 * 256); }

@@ -188,7 +188,7 @@ class Look(TorchDispatchMode):
         given = []
         self.looking(lambda: given.extend(operations.bits((args, kwargs or {}))))
         out = func(*args, **(kwargs or {}))
-        self.looking(operations.compared, self.facts, func, given, out, self.backward_depth > 0)
+        self.looking(operations.compared, self.facts, func, (args, kwargs or {}), given, out, self.backward_depth > 0)
         return out
 
     # -- backward, clipping, scaler, optimizer --------------------------------------------------

@@ -88,10 +88,19 @@ def _first_operation(steps):
             return {**told, "how": f"where the other run calls {other['op']}"}
         if one["made"] == other["made"]:
             continue  # what it is given may differ where it overwrites it
-        return {**told, "how": "which draws random numbers" if one["random"] else
-                "which is given other values that no operation made: of a batch, or memory that nothing had written"
-                if one["given"] != other["given"] else "whose result differs for equal operands: it has no fixed order"}
+        return {**told, "how": _why_differs(one, other)}
     return None
+
+
+def _why_differs(one, other):
+    if one["random"]:
+        return "which draws random numbers"
+    if one["given"] != other["given"]:
+        return "which is given other values that no operation made: of a batch, or memory that nothing had written"
+    changed = [f"{a} and {b}" for a, b in zip(one["numbers"], other["numbers"]) if a != b]
+    if changed or len(one["numbers"]) != len(other["numbers"]):
+        return f"which is given another number of the script{': ' + changed[0] if changed else ''}"
+    return "whose result differs for equal operands: it has no fixed order"
 
 
 def _first_step(steps):
