@@ -7,7 +7,7 @@ import sys
 from ..base import plain_json
 from ..findings import left, merge
 
-EXIT_INPUT = 3
+EXIT_USAGE, EXIT_INPUT = 2, 3
 MAX_BYTES = 1 << 30
 MOST_LISTED = 8   # capsules in one report
 
@@ -45,6 +45,8 @@ def _line(name, directory):
     members = [m.document for m in merge.members(directory) if m.document]
     alarms = [alarm for one in members for alarm in one["alarms"]]
     reason = next((one["reason"] for one in members if one["alarms"]), "")
+    if os.path.exists(os.path.join(directory, "report.json")):
+        return _told(name, "unknown", left.steps(directory), alarms, found, "report.json cannot be read")
     return _told(name, left.state(directory), left.steps(directory), alarms, found, reason)
 
 
@@ -55,6 +57,10 @@ def _told(name, outcome, steps, alarms, found, reason):
 
 def listed(rest):
     """The word `list`."""
+    if unknown := [word for word in rest if word.startswith("-")] or rest[1:]:
+        what = "unknown option" if unknown[0].startswith("-") else "one directory at a time, not also"
+        sys.stderr.write(f"finitude list: {what} {_printable(unknown[0])}; usage: finitude list [DIR]\n")
+        return EXIT_USAGE
     directory = rest[0] if rest else "finitude-runs"
     try:
         names = sorted(os.listdir(directory), reverse=True)
