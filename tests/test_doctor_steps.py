@@ -255,7 +255,8 @@ def clock(a):
 TWICE = {
     "the data": ("a batch (batch.0)", "x = x + torch.tensor(list(os.urandom(16)))[:, None]\n"
                  "data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4)\n", "model(a)"),
-    "a layer": ("the output of 2 (Linear)", "data = [(x, y)] * 4\n", "model[2](model[1](model[0](a)) + int.from_bytes(os.urandom(4), \"big\") * 1e-8)"),
+    "a layer": ("the output of 2 (Linear)", "data = [(x, y)] * 4\n",
+                "model[2](model[1](model[0](a)) + int.from_bytes(os.urandom(4), \"big\") * 1e-8)"),
 }
 
 

@@ -118,22 +118,20 @@ def bits(values):
     return [fingerprint(t) for _, t in tensors_of(values)]
 
 
-def numbers(values, depth=0):
+def numbers(values):
     """The plain numbers in what an operation is given, as text."""
     if isinstance(values, (bool, int, float, complex)):
         return [repr(values)]
-    if isinstance(values, dict):
-        values = values.values()
-    elif not isinstance(values, (list, tuple)):
-        return []
-    return [n for value in values for n in numbers(value, depth + 1)] if depth < 4 else []
+    inner = values.values() if isinstance(values, dict) else values if isinstance(values, (list, tuple)) else ()
+    return [number for value in inner for number in numbers(value)]
 
 
 def compared(facts, func, args, given, out, in_backward):
     """An operation as another run of the same script has it too, or has not. given: the bits of its operands before the call."""
     name = func._schema.name if hasattr(func, "_schema") else str(func)
-    facts["operations"].append({"op": name, "given": given, "numbers": numbers(args), "made": [] if name.split("::")[-1] in ALLOCATE else bits(out),
-                                "at": place(), "backward": in_backward, "random": torch.Tag.nondeterministic_seeded in func.tags})
+    made = [] if name.split("::")[-1] in ALLOCATE else bits(out)
+    facts["operations"].append({"op": name, "given": given, "numbers": numbers(args), "made": made, "at": place(),
+                                "backward": in_backward, "random": torch.Tag.nondeterministic_seeded in func.tags})
 
 
 WATCHED = {
