@@ -211,6 +211,28 @@ TEST(Origin, OneMinusASaturatedProbabilityIsFollowedToTheSigmoid) {
   EXPECT_EQ(origin.kind, EdgeKind::kSaturated);
 }
 
+// mv makes its result and gives it to addmv_ with beta 0: zeros that lie there by chance are no origin.
+TEST(Origin, MemoryThatNobodyHasWrittenIsNoOriginOfZeros) {
+  for (const double chance : {0.0, 7.0}) {
+    TraceBuilder b;
+    const auto x = b.tensor({-900, -800}), kernel = b.tensor({0, 0}), vector = b.tensor({1, 1});
+    const auto exp = b.op("aten::exp", {{"self", x}}, {kernel});
+    const auto fresh = b.tensor({chance});
+    auto sum = fresh;
+    sum.health = b.tensor({0}).health;
+    const auto mv = b.op("aten::mv", {{"self", kernel}, {"vec", vector}}, {sum});
+    const auto empty = b.op("aten::empty", {}, {fresh});
+    const auto addmv = b.op("aten::addmv_", {{"self", fresh}, {"mat", kernel}, {"vec", vector}}, {sum});
+    b.trace.ops[empty].allocates = true;
+    b.trace.ops[empty].parent = b.trace.ops[addmv].parent = mv;
+    b.trace.ops[addmv].inputs[0].written = true;
+    const auto div = b.op("aten::div", {{"self", b.tensor({1})}, {"other", sum}}, {b.tensor({kInf})});
+    const EdgeOrigin origin = edge_origin(b.trace, div, sum, 0);
+    EXPECT_EQ(origin.op, exp) << chance;
+    EXPECT_EQ(origin.kind, EdgeKind::kUnderflow) << chance;
+  }
+}
+
 // A capsule is outside data: no index in it may be trusted.
 TEST(Explain, SenselessTracesAreSurvived) {
   std::mt19937 random(7);

@@ -31,12 +31,24 @@ bool wrote(const Op& op, const TensorUse& use) {
 
 bool has(const TensorUse& use, double edge) { return Operand{&use, nullptr}.has(edge); }
 
+// Handed out by an op of the trace and not written since, as the result that mv makes and gives to addmv_ with beta 0: what it
+// holds is chance.
+bool unwritten(const Trace& trace, OpId reader, const TensorUse& use) {
+  const OpId made = producer(trace, reader, use);
+  if (made != kNone) return trace.ops[made].allocates;
+  const auto end = trace.ops.begin() + std::min<std::ptrdiff_t>(reader, std::ssize(trace.ops));
+  return std::any_of(trace.ops.begin(), end, [&](const Op& op) {
+    return op.allocates && std::any_of(op.outputs.begin(), op.outputs.end(), [&](const TensorUse& out) { return overlaps(out, use); });
+  });
+}
+
 // The tensor input in which the edge value is most common; null if it is in none.
-const TensorUse* richest(const Op& op, double edge) {
+const TensorUse* richest(const Trace& trace, OpId id, double edge) {
+  const Op& op = trace.ops[id];
   const TensorUse* best = nullptr;
   double best_share = 0;
   for (const auto& use : op.inputs) {
-    if (use.dtype == sense::DType::kOther || !has(use, edge)) continue;
+    if (use.dtype == sense::DType::kOther || !has(use, edge) || (use.written && unwritten(trace, id, use))) continue;
     const double share =
         edge == 0 ? double(use.health.zero) / double(std::max<std::uint64_t>(use.health.numel, 1)) : 1;
     if (!best || share > best_share) best = &use, best_share = share;
@@ -108,7 +120,8 @@ bool times_integers(const Op& op) {
   return std::any_of(op.inputs.begin(), op.inputs.end(), [](const TensorUse& use) { return use.dtype == sense::DType::kOther; });
 }
 
-Step step_back(const Trace& trace, const Op& op, double edge) {
+Step step_back(const Trace& trace, OpId id, double edge) {
+  const Op& op = trace.ops[id];
   const std::string name = plain_name(op.name);
   const Operand self = operand(op, "self", 0);
   if (is_carrier(op)) {
@@ -129,11 +142,11 @@ Step step_back(const Trace& trace, const Op& op, double edge) {
   if (one_of(name, {"softmax", "safe_softmax", "sigmoid", "hardsigmoid", "erfc", "ndtr"}))
     return {nullptr, 0, self.has_inf() ? EdgeKind::kGiven : EdgeKind::kSaturated, 0};
   if (one_of(name, {"tanh", "erf", "expm1"}))  // 0 at 0, saturated at 1 and -1
-    return edge == 0 ? through(richest(op, 0), 0, EdgeKind::kUnderflow)
+    return edge == 0 ? through(richest(trace, id, 0), 0, EdgeKind::kUnderflow)
                      : Step{nullptr, 0, EdgeKind::kSaturated, 0};
-  if (name == "neg") return through(richest(op, -edge), -edge, EdgeKind::kGiven);
+  if (name == "neg") return through(richest(trace, id, -edge), -edge, EdgeKind::kGiven);
   if (one_of(name, {"clamp", "clamp_min", "clamp_max", "clip", "hardtanh"})) {
-    if (const auto* next = richest(op, edge)) return through(next, edge, EdgeKind::kGiven);
+    if (const auto* next = richest(trace, id, edge)) return through(next, edge, EdgeKind::kGiven);
     for (const char* bound : {"min", "max"}) {
       const auto number = constant(trace, operand(op, bound, 9));
       if (number && *number != edge && std::fabs(*number - edge) < 1e-2)
@@ -144,20 +157,20 @@ Step step_back(const Trace& trace, const Op& op, double edge) {
   if (one_of(name, {"add", "sub", "rsub"})) return step_sum(trace, op, name, edge);
   if (edge != 0) return {};
   if (name == "mul" && times_nothing(trace, op)) return {};
-  if (name == "mul" && times_integers(op)) return through(richest(op, 0), 0, EdgeKind::kGiven);
+  if (name == "mul" && times_integers(op)) return through(richest(trace, id, 0), 0, EdgeKind::kGiven);
   if (one_of(name, {"mul", "pow", "square", "prod", "cumprod", "addcmul", "float_power"}))
-    return through(richest(op, 0), 0, EdgeKind::kUnderflow);
+    return through(richest(trace, id, 0), 0, EdgeKind::kUnderflow);
   if (one_of(name, {"div", "true_divide", "reciprocal", "rsqrt"})) {
     if (self.zeros() > 0) return through(self.tensor, 0, EdgeKind::kGiven);
     return {nullptr, 0, bad_input(op) ? EdgeKind::kGiven : EdgeKind::kUnderflow, 0};
   }
   if (one_of(name, {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "matmul", "linear", "sum", "mean",
                     "cumsum", "logsumexp"}))
-    return through(richest(op, 0), 0, EdgeKind::kCancelled);
-  if (one_of(name, {"norm", "linalg_vector_norm"})) return through(richest(op, 0), 0, EdgeKind::kUnderflow);
+    return through(richest(trace, id, 0), 0, EdgeKind::kCancelled);
+  if (one_of(name, {"norm", "linalg_vector_norm"})) return through(richest(trace, id, 0), 0, EdgeKind::kUnderflow);
   if (one_of(name, {"sqrt", "abs", "amax", "amin", "max", "min", "maximum", "minimum", "relu", "threshold",
                     "where"}))
-    return through(richest(op, 0), 0, EdgeKind::kGiven);
+    return through(richest(trace, id, 0), 0, EdgeKind::kGiven);
   return {};
 }
 
@@ -313,7 +326,7 @@ EdgeOrigin edge_origin(const Trace& trace, OpId reader, const TensorUse& use, do
     const Op& op = trace.ops[made];
     if (edge == 0 && plain_name(op.name) == "div")
       over_own_sum = over_own_sum || divides_by_own_sum(trace, made, op);
-    const Step step = step_back(trace, op, edge);
+    const Step step = step_back(trace, made, edge);
     origin.op = made;
     origin.half = sense::is_half(result_dtype(op));
     if (!step.next) {
