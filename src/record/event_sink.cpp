@@ -83,10 +83,7 @@ EventSink::Token EventSink::begin(BeginOp&& begun) {
   const std::size_t bytes = sizeof op + op.name.capacity() + bytes_of(op.inputs) + bytes_of(op.scalars) +
                             (begun.makes ? kNodeBytes : 0);
   trace_.ops.push_back(std::move(op));
-  if (!late_.none()) {
-    const std::vector<TensorUse> inputs = trace_.ops[id].inputs;  // looked_at() writes into the ops
-    for (const TensorUse& use : inputs) late_.looked_at(trace_.ops, use);
-  }
+  late_.began(trace_.ops, id);
   account(bytes);
   return {id, generation_.load(std::memory_order_relaxed)};
 }

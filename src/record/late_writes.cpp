@@ -56,14 +56,32 @@ void leave_out_leftovers(Op& op) {
 
 }  // namespace
 
-void LateWrites::looked_at(std::vector<Op>& ops, const TensorUse& use) {
-  if (use.health.ok() || !readable(use)) return;
+bool LateWrites::is_open(const TensorUse& use) const {
+  const auto at = open_.find(use.storage);
+  return at != open_.end() && std::ranges::any_of(at->second, [&](const Open& open) { return open.begin == use.begin && open.end == use.end; });
+}
+
+void LateWrites::began(std::vector<Op>& ops, OpId id) {
+  if (open_.empty()) return;
+  if (only_waits(ops[id].name)) {  // reads nothing: what lies there may still be from before the call that it is about
+    for (TensorUse& in : ops[id].inputs) {
+      if (is_open(in)) not_yet_written(in);
+    }
+    return;
+  }
+  const std::vector<TensorUse> inputs = ops[id].inputs;  // looked_at() writes into ops
+  for (const TensorUse& in : inputs) looked_at(ops, in);
+}
+
+void LateWrites::looked_at(std::vector<Op>& ops, const TensorUse& use, bool after_wait) {
+  if ((use.health.ok() && !after_wait) || !readable(use)) return;
   const auto at = open_.find(use.storage);
   if (at == open_.end()) return;
   for (Open& open : at->second) {
     if (use.begin < open.begin || use.end > open.end) continue;  // the bad ones may be those of others
     Op& op = ops[open.op];
     if (open.output == kNone) {
+      if (use.health.ok()) continue;
       open.output = static_cast<std::uint32_t>(op.outputs.size());
       op.outputs.push_back(op.inputs[open.input]);
     }
@@ -89,15 +107,18 @@ void LateWrites::written(OpId by, const TensorUse& use) {
 
 void LateWrites::open(const Op& op, OpId id, const TensorUse& use, std::uint32_t input, std::uint32_t output) {
   if (!readable(use)) return;
+  // An op that called the collective may have ended before what that writes was there: the bad values are from before then.
+  const bool unsure = is_open(use);
   written(id, use);
-  if (op.failed || !use.health.ok()) return;
+  if (op.failed || (!use.health.ok() && !unsure)) return;
   open_[use.storage].push_back({id, use.begin, use.end, input, output});
 }
 
 void LateWrites::ended(std::vector<Op>& ops, OpId id) {
   const Op& op = ops[id];
-  if (only_waits(op.name)) given_as_handed_on(ops[id]);
-  if (exchanges_values(op.name) && !only_waits(op.name)) {
+  const bool waits = only_waits(op.name);
+  if (waits) given_as_handed_on(ops[id]);
+  if (exchanges_values(op.name) && !waits) {
     leave_out_leftovers(ops[id]);
     // Their schemas do not say which of their tensors they write: c10d::recv_ writes what it is given.
     for (std::uint32_t i = 0; i < op.inputs.size(); ++i) {
@@ -112,7 +133,7 @@ void LateWrites::ended(std::vector<Op>& ops, OpId id) {
   const std::vector<TensorUse> outputs = op.outputs;  // looked_at() writes into ops
   for (const TensorUse& out : outputs) {
     if (!hands_on(op, out)) written(id, out);
-    looked_at(ops, out);
+    looked_at(ops, out, waits);
   }
   for (const TensorUse& in : op.inputs) {
     if (in.written) written(id, in);

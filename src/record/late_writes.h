@@ -15,11 +15,13 @@ namespace finitude::record {
 // that it only writes is no value of its own. Not for several threads at a time.
 class LateWrites {
  public:
+  // An op with what it was given; `ops` has no more of it yet.
+  void began(std::vector<Op>& ops, OpId id);
   // An op that is complete in `ops`: what it wrote, or had written by others.
   void ended(std::vector<Op>& ops, OpId id);
-  // A tensor as it is now, not written since by the op that hands it over.
-  void looked_at(std::vector<Op>& ops, const TensorUse& use);
-  bool none() const noexcept { return open_.empty(); }
+  // A tensor as it is now, not written since by the op that hands it over. after_wait: the collective is surely over, so finite
+  // values are its own too.
+  void looked_at(std::vector<Op>& ops, const TensorUse& use, bool after_wait = false);
 
  private:
   struct Open {
@@ -29,6 +31,7 @@ class LateWrites {
   };
   void open(const Op& op, OpId id, const TensorUse& use, std::uint32_t input, std::uint32_t output);
   void written(OpId by, const TensorUse& use);
+  bool is_open(const TensorUse& use) const;  // exactly these bytes
 
   std::unordered_map<StorageId, std::vector<Open>> open_;
 };

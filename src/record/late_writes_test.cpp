@@ -79,6 +79,25 @@ TEST_F(LateWritesTest, AWaitHandsOnWhatTheCallThatItWaitedForWrote) {
   EXPECT_EQ(trace.ops[1].inputs[0].health.nan, 4u);  // so that it made nothing of its own
 }
 
+// The memory that it is to write holds a NaN from before until the values of the others come, after the op that called it has ended.
+TEST_F(LateWritesTest, WhatLayThereIsNotTheCallersEither) {
+  for (const std::uint64_t comes : {0, 3}) {
+    sink_.start();
+    const auto outer = begin("_c10d_functional::all_to_all_single", {part(0, 0, 16, 1)});
+    SeenTensor output = part(1);
+    output.use.arg = "output";
+    end(begin("c10d::alltoall_base_", {output, part(0, 0, 16, 1)}, outer.op), {});
+    end(outer, {part(1)});
+    run("_c10d_functional::_wrap_tensor_autograd", {part(1)}, {});
+    run("_c10d_functional::wait_tensor", {part(1)}, {part(comes)});
+    const Trace trace = sink_.take();
+    EXPECT_EQ(nan_of(trace, 0), comes);
+    EXPECT_EQ(nan_of(trace, 1), comes);
+    EXPECT_EQ(trace.ops[2].inputs[0].health.nan, 0u);
+    EXPECT_EQ(trace.ops[3].inputs[0].health.nan, comes);
+  }
+}
+
 TEST_F(LateWritesTest, ASinkIsALookToo) {
   run("c10d::allreduce_", {part()}, {part()});
   sink_.add_sink("gradient", "w", part(4), 0);
