@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -89,13 +91,20 @@ void refuse(std::string why) {
 
 std::string megabytes(std::size_t size_bytes) { return std::to_string((size_bytes >> 20) + 1) + " MB"; }
 
+// Processor time of this thread: on a busy machine a copy is interrupted for longer than it takes.
+Clock::duration thread_time() noexcept {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
+}
+
 // Copies cost their share of the time since the first one; looked at when enough were taken to tell.
-void count_time(Clock::time_point began) {
+void count_time(Clock::duration spent) {
   constexpr std::uint64_t kEnough = 16;
   Jumps& j = jumps();
   const auto now = Clock::now();
-  if (j.copies++ == 0) j.began = began;
-  j.spent += now - began;
+  if (j.copies++ == 0) j.began = now - spent;
+  j.spent += spent;
   if (j.share <= 0 || j.copies < kEnough) return;
   const double share = std::chrono::duration<double>(j.spent) / std::chrono::duration<double>(now - j.began);
   if (share > j.share) {
@@ -136,10 +145,10 @@ void copy_before_jump(OptimizerEntry& entry) {
   }
   for (const auto& other : l.optimizers) used += other->undo ? other->undo->needed() : 0;
   const Metered undo(Piece::kUndo);
-  const auto began = Clock::now();
+  const Clock::duration began = thread_time();
   const std::size_t room = j.budget - std::min(used, j.budget);
   past->taken = past->copy.take(entry.self, room, true);
-  if (past->taken) count_time(began);
+  if (past->taken) count_time(thread_time() - began);
   else if (past->copy.needed() > room) refuse("copies to go back to take " + megabytes(used + past->copy.needed()) + "; --undo-mb gives them room");
 }
 
