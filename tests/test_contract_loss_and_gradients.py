@@ -185,3 +185,23 @@ def test_harmless_alarms_with_good_steps_between_do_not_add_up(tmp_path):
     got = training(tmp_path, IGNORED.format(ignored="[0, 2, 4, 5]"), "--on-alarm", "raise", "--max-skips", "2")
     assert (got.code, got.out) == (0, "ended True\n"), got.told()
     assert [a["step"] for a in got.alarms] == [0, 2, 4, 5]
+
+
+def test_a_gradient_at_the_address_of_the_one_before_is_a_new_one(tmp_path):
+    """The hook frees memory of a tensor's size right before the gradient is made, which lies there as the last one did."""
+    got = training(tmp_path, """
+        w, held = nn.Parameter(torch.randn(4)), []
+        opt = torch.optim.SGD([w], lr=0.01)
+        w.register_hook(lambda g: held.clear())
+        again = False
+        while not again:
+            loss = w.sum()
+            last = w.grad._cdata if w.grad is not None else 0
+            opt.zero_grad()
+            held += [torch.empty(0) for _ in range(3)]
+            loss.backward()
+            again = w.grad._cdata == last
+            if again: (w * NAN).sum().backward()
+            opt.step()
+        """)
+    assert got.the_alarm()["micro_batch"] == 1, got.told()

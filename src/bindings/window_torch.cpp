@@ -109,12 +109,20 @@ bool scan_all(OptimizerEntry& entry, const ParamGroups& groups) {
 }  // namespace
 
 // Accumulation adds to what the backward before left, by as many writes as it takes (DistributedDataParallel's are several); gradients
-// that were zeroed or replaced since begin the count anew.
+// that were zeroed or replaced since begin the count anew. A gradient that is gone by now may be followed by one at its address, which
+// is not to pass for it.
 void before_backward() {
   for (const auto& entry : live().optimizers) {
     entry->begins_anew = false;
-    if (entry->backwards == 0 || PyWeakref_GetObject(entry->ref) != entry->self) continue;
+    if (PyWeakref_GetObject(entry->ref) != entry->self) continue;
     const ParamGroups groups(entry->self);
+    if (entry->backwards == 0) {
+      groups.for_first(1, [&](std::uint32_t, PyObject* p) {
+        const bool gone = entry->probes[0].grad != nullptr && gradient_of(p) == nullptr;
+        if (gone) std::fill(std::begin(entry->probes), std::end(entry->probes), OptimizerEntry::Probe());
+      });
+      continue;
+    }
     groups.for_first(OptimizerEntry::kProbes, [&](std::uint32_t index, PyObject* p) {
       const OptimizerEntry::Probe now = probe_of(p), before = entry->probes[index];
       entry->begins_anew = entry->begins_anew || (before.grad != nullptr && (now.grad != before.grad || now.version != before.version));
