@@ -118,6 +118,20 @@ SIDE = {
             loss = loss_of(x)
             opt.zero_grad(); loss.backward(); opt.step()
         """,
+    "an evaluation without no_grad": """
+        for i, x in enumerate(batches + batches):
+            loss = loss_of(x)
+            opt.zero_grad(); loss.backward(); opt.step()
+            model.eval()
+            for y in batches: (loss_of(y) * NAN).item(), torch.isnan((loss_of(y) * NAN).detach())
+            model.train()
+        """,
+    "an evaluation without no_grad at the end": """
+        for x in batches:
+            opt.zero_grad(); loss_of(x).backward(); opt.step()
+        model.eval()
+        losses = [(loss_of(x) * NAN).item() for x in batches * 3]
+        """,
     "nothing that the optimizer owns": """
         other = nn.Linear(4, 1)
         for i, x in enumerate(batches):
@@ -165,6 +179,11 @@ def test_a_check_after_backward_is_told_once(tmp_path):
             opt.step()
         """.replace("for i", "import math\n        for i", 1), "--on-alarm", "raise")
     assert len(got.advisories()) == got.watched["handled_by_script"] == 1, got.told()
+
+
+def test_a_model_that_trains_in_evaluation_mode_drops_its_steps_all_the_same(tmp_path):
+    got = training(tmp_path, "model.eval()" + LOOP.format(fault="* NAN", check="loss.isnan()"), "--on-alarm", "raise")
+    assert [a["step"] for a in got.advisories()] == [2, 3] and got.watched["handled_by_script"] == 2, got.told()
 
 
 def test_micro_batches_of_which_one_is_dropped(tmp_path):

@@ -259,3 +259,25 @@ def test_bad_gradients_of_one_backward_at_other_optimizers_name_the_alarm_that_i
     assert (first["step"], first["births"][0]["forward"]["op"], [a["rerun"] for a in others]) == (3, "aten::sqrt", ["not-run"] * 3), got.told()
     assert {a["cause"]["text"] for a in others} == {
         "not run again; the same backward left bad gradients of Adam, whose alarm at step 3 (0.weight) is explained"}, others
+
+
+@pytest.mark.parametrize("cleared", ["opt_d.zero_grad(); opt_g.zero_grad()", "opt_d.zero_grad()", "opt_g.zero_grad()"])
+def test_what_one_backward_left_bad_at_two_optimizers_is_one_bad_step_whenever_they_clear_it(tmp_path, cleared):
+    got = training(tmp_path, f"""
+        d = nn.Linear(3, 1)
+        opt_g, opt_d = opt, torch.optim.SGD(d.parameters(), lr=0.1)
+        for i, x in enumerate(batches * 2):
+            {cleared}
+            (d(model(x).detach()) - 1).pow(2).mean().backward()
+            if "opt_d" in "{cleared}": opt_d.step()
+            opt_g.zero_grad()
+            fake = model(x)
+            slope = (fake - fake.detach()).pow(2).sum().sqrt() if i in (4, 7) else 0.0
+            (d(fake).mean() + slope * d.weight.sum()).backward()
+            if any(not p.grad.isfinite().all() for p in model.parameters()):
+                opt_d.zero_grad() if "opt_d" not in "{cleared}" else None
+                continue
+            opt_g.step()
+            opt_d.zero_grad() if "opt_d" not in "{cleared}" else None
+        """, "--on-alarm", "raise")
+    assert (got.code, got.watched["handled_by_script"]) == (0, 2), got.told()

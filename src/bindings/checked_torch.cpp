@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cmath>
 #include <mutex>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -46,6 +47,9 @@ struct Checks {
   std::vector<Range> given;              // graphs of the last bad roots
   std::vector<CheckedLoss> dropped;      // with the GIL held
   std::uint64_t more = 0, last_more = 0;  // bad values past those in `checked`; the end of the last one's graph
+  // Weak references to the modules whose parameters an optimizer steps, by its ordinal, where some of them trained as it stepped for
+  // the first time. With the GIL held.
+  std::unordered_map<std::uint32_t, std::vector<PyObject*>> modules;
 };
 
 base::Immortal<Checks> the_checks;
@@ -97,6 +101,40 @@ bool describe(const at::Tensor& value, const observe::TensorView& v, CheckedLoss
   return true;
 }
 
+// Also one that the program has let go of since: a function that trained has returned.
+const OptimizerEntry* owner_of(const CheckedLoss& loss) {
+  const auto& owner = live().owner;
+  for (const c10::TensorImpl* leaf : loss.leaves) {
+    if (const auto found = owner.find(leaf); found != owner.end()) return found->second.first;
+  }
+  return nullptr;
+}
+
+// Module.training, read without running code of the program's. False as well: there is none.
+bool is_training(PyObject* module) noexcept {
+  PyObject* attributes = PyObject_GenericGetDict(module, nullptr);
+  const bool is = attributes != nullptr && PyDict_Check(attributes) && PyDict_GetItemString(attributes, "training") == Py_True;
+  Py_XDECREF(attributes);
+  PyErr_Clear();
+  return is;
+}
+
+// A loss that is computed while its model evaluates, Module.eval(), is no step of the training that was dropped: an evaluation that
+// nobody has put under torch.no_grad.
+bool is_evaluated(const CheckedLoss& loss) {
+  const OptimizerEntry* entry = owner_of(loss);
+  const auto found = entry != nullptr ? checks().modules.find(entry->ordinal) : checks().modules.end();
+  if (found == checks().modules.end()) return false;
+  bool any = false;
+  for (PyObject* weak : found->second) {
+    PyObject* module = PyWeakref_GetObject(weak);
+    if (module == Py_None) continue;
+    any = true;
+    if (is_training(module)) return false;
+  }
+  return any;
+}
+
 void enter(CheckedLoss found) {
   Checks& c = checks();
   const Range range{found.first_node, found.last_node};
@@ -123,7 +161,7 @@ void note_checked(const at::Tensor& value) noexcept {
     observe::TensorView v;
     if (!observe::view_of(*value.unsafeGetTensorImpl(), &v)) return;
     CheckedLoss found;
-    if (!is_copy && !describe(value, v, &found)) return;
+    if (!is_copy && (!describe(value, v, &found) || is_evaluated(found))) return;
     const std::lock_guard lock(c.mutex);
     if (!is_copy) return enter(std::move(found));
     const std::uint64_t sum = observe::checksum(v);
@@ -141,7 +179,7 @@ void note_copied(const at::Tensor& value) noexcept {
   try {
     observe::TensorView v;
     Detached copy;
-    if (!observe::view_of(*value.unsafeGetTensorImpl(), &v) || !describe(value, v, &copy.of)) return;
+    if (!observe::view_of(*value.unsafeGetTensorImpl(), &v) || !describe(value, v, &copy.of) || is_evaluated(copy.of)) return;
     copy.data = v.data;
     const std::lock_guard lock(c.mutex);
     c.copies.push_back(std::move(copy));
@@ -158,15 +196,6 @@ inline bool is_looked_at(const at::Tensor& value) {
 bool is_bad(const at::Tensor& value, std::int64_t most_elements) noexcept {
   observe::TensorView v;
   return observe::view_of(*value.unsafeGetTensorImpl(), &v) && v.numel <= most_elements && observe::quick(v).bad;
-}
-
-// Also one that the program has let go of since: a function that trained has returned.
-const OptimizerEntry* owner_of(const CheckedLoss& loss) {
-  const auto& owner = live().owner;
-  for (const c10::TensorImpl* leaf : loss.leaves) {
-    if (const auto found = owner.find(leaf); found != owner.end()) return found->second.first;
-  }
-  return nullptr;
 }
 
 std::vector<at::Tensor> tensors_of(PyObject* roots) {
@@ -223,6 +252,29 @@ PyObject* sink_waiting_checks(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
+// note_modules(optimizer, [module]): those that hold its parameters, as it steps for the first time.
+PyObject* note_modules(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  const OptimizerEntry* entry = nargs == 2 && PyList_Check(args[1]) ? find_entry(args[0]) : nullptr;
+  if (entry == nullptr) {
+    PyErr_SetString(PyExc_TypeError, "note_modules(watched optimizer, list)");
+    return nullptr;
+  }
+  std::vector<PyObject*> found;
+  bool trains = false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[1]); ++i) {
+    PyObject* weak = PyWeakref_NewRef(PyList_GET_ITEM(args[1], i), nullptr);
+    if (weak == nullptr) {
+      PyErr_Clear();
+      continue;
+    }
+    found.push_back(weak);
+    trains = trains || is_training(PyList_GET_ITEM(args[1], i));
+  }
+  if (trains) std::swap(found, checks().modules[entry->ordinal]);  // else it trains in that mode
+  for (PyObject* weak : found) Py_DECREF(weak);
+  Py_RETURN_NONE;
+}
+
 PyObject* set_watch_checks(PyObject*, PyObject* on) {
   watch_checks(PyObject_IsTrue(on) == 1);
   Py_RETURN_NONE;
@@ -233,6 +285,7 @@ PyMethodDef methods[] = {
     {"dropped_checks", dropped_checks, METH_NOARGS, nullptr},
     {"waiting_checks", waiting_checks, METH_NOARGS, nullptr},
     {"more_checks", more_checks, METH_NOARGS, nullptr},
+    {"note_modules", reinterpret_cast<PyCFunction>(note_modules), METH_FASTCALL, nullptr},
     {"sink_waiting_checks", sink_waiting_checks, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

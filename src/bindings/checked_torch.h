@@ -4,7 +4,7 @@
 // a comparison, the reading of one element (item, float, math.isnan). What looks at loss.detach() looks at the loss. Only a value
 // that is not finite is noted. What becomes of it is seen at the next outermost backward: where its whole graph was made after
 // the value's, the script has dropped the step that the value belongs to. A value that is only logged, or a term that is not
-// added, lies next to a graph that is used.
+// added, lies next to a graph that is used. What a model in evaluation mode computes is no step.
 #pragma once
 
 #include <Python.h>

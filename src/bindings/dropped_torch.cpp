@@ -16,6 +16,7 @@ struct Drops {
   std::uint32_t limit = 0;       // so many in a row are asked about; 0: none
   std::uint64_t unapplied = 0;   // windows since the last step that was applied, of any optimizer
   std::uint64_t counted_at = 0, told_at = 0;  // the last backward that counted there, and that counted a bad one
+  std::uint64_t told_loss = 0;   // whose bad gradients were counted last: one optimizer may clear its own long after another
   bool due = false;              // some row has grown
   OptimizerEntry* begins = nullptr;  // with what the last backward has left here, a row may begin
 };
@@ -120,13 +121,15 @@ PyMethodDef methods[] = {
 
 }  // namespace
 
-void note_dropped(OptimizerEntry& entry, Dropped what) {
-  if (is_of_second_run() || is_trial()) return;
+bool note_dropped(OptimizerEntry& entry, Dropped what, std::uint64_t bad_since) {
+  if (is_of_second_run() || is_trial()) return true;
   const std::uint64_t serial = live().backward_serial;
   the_drops.unapplied += std::exchange(the_drops.counted_at, serial) != serial;
-  if (what == Dropped::kFinite) return;
-  entry.drops.untold += std::exchange(the_drops.told_at, serial) != serial;
+  if (what == Dropped::kFinite) return true;
+  const bool is_known = bad_since != 0 && std::exchange(the_drops.told_loss, bad_since) == bad_since;
+  entry.drops.untold += std::exchange(the_drops.told_at, serial) != serial && !is_known;
   lengthen(entry, what);
+  return !is_known;
 }
 
 void note_learned(OptimizerEntry& entry, bool learns) {

@@ -9,7 +9,9 @@ namespace finitude::bindings {
 enum class Dropped : std::uint8_t { kFinite, kBad, kNorm };  // kNorm: finite gradients whose norm for clipping overflowed
 
 // An outermost backward has found that the gradients of the one before are gone, without a step. Those of several optimizers count once.
-void note_dropped(OptimizerEntry& entry, Dropped what);
+// bad_since: the loss whose backward left them so, where they were bad; else 0. False: those of another optimizer that it left bad
+// have been counted.
+bool note_dropped(OptimizerEntry& entry, Dropped what, std::uint64_t bad_since = 0);
 // A step is applied; `learns`: it has a gradient that is not zero.
 void note_learned(OptimizerEntry& entry, bool learns);
 // A step that is not applied, by a GradScaler.

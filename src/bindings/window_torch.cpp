@@ -174,17 +174,17 @@ void after_backward() {
     else if (!entry->marks.empty()) std::fill(entry->marks.begin(), entry->marks.end(), GradMark());
     Dropped dropped = entry->norm_overflow ? Dropped::kNorm : Dropped::kFinite;
     bool is_gone = entry->begins_anew;
+    const std::uint64_t bad_since = entry->bad_since;
     if (was_bad) {
       // Accumulation adds one write to the same tensor; anything else means that the bad gradients were dropped.
       const GradMark& now = entry->marks[bad_index];
       const bool gone = now.state == GradMark::kClean || now.grad != bad.grad || now.version != bad.version + 1;
       is_gone = gone && bad.told == 0 && !entry->stands_elsewhere;
       dropped = Dropped::kBad;
-      entry->dropped += is_gone;
       if (gone && (now.grad != bad.grad || now.version != bad.version)) entry->bad_since = 0;
     }
     if (is_gone) {
-      note_dropped(*entry, dropped);
+      entry->dropped += note_dropped(*entry, dropped, bad_since) && was_bad;
       entry->norm_overflow = false;
     }
     if (l.gradients_are_sinks) gradients_to_tracer(*entry, "gradient");

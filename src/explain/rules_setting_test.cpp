@@ -349,12 +349,36 @@ TEST(BadData, NumberOfTheScriptThatIsNan) {
     B b;
     const auto other = b.tensor({number}, DType::kFloat64, Origin::kConstant);
     b.born(b.op("aten::mul", {{"self", b.tensor({1, 0})}, {"other", other}}, {b.tensor({kNaN, kNaN})}));
-    EXPECT_EQ(b.speaks("bad-data"), std::isnan(number)) << number;
+    EXPECT_EQ(b.speaks("bad-data"), !std::isfinite(number)) << number;
     if (std::isnan(number)) {
       EXPECT_EQ(b.explained().cause_class, "bad-data");
       EXPECT_NE(b.explained().text.find("a number that is NaN already (other)"), std::string::npos) << b.explained().text;
     }
   }
+}
+
+// p.grad.mul_(inf): told where nothing else is known; 0 * inf is a cause of its own
+TEST(BadData, NumberOfTheScriptThatIsInfinite) {
+  for (const double x : {2.0, 0.0}) {
+    B b;
+    const auto other = b.tensor({kInf}, DType::kFloat64, Origin::kConstant);
+    b.born(b.op("aten::mul_", {{"self", b.tensor({1, x})}, {"other", other}}, {b.tensor({kInf, x == 0 ? kNaN : kInf})}));
+    EXPECT_EQ(b.explained().cause_class, x == 0 ? "zero-times-infinity" : "bad-data") << b.explained().text;
+  }
+}
+
+// h[mask] = nan
+TEST(BadData, NumberThatAnIndexPutWrites) {
+  B b;
+  const auto number = b.tensor({kNaN});
+  const auto lift = b.op("aten::lift_fresh", {}, {number});
+  const auto put = b.op("aten::index_put_", {{"self", b.tensor({1, 2})}, {"values", number}}, {b.tensor({1, kNaN})});
+  auto& birth = b.born(lift);
+  birth.kind = "data";
+  birth.first_reader = put;
+  const Finding finding = b.explained();
+  EXPECT_EQ(finding.cause_class, "bad-data");
+  EXPECT_NE(finding.text.find("aten::index_put_ is given a number that is NaN already (values)"), std::string::npos) << finding.text;
 }
 
 // pad = full(nan); h = addmm(bias, pad, w)

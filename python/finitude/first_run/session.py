@@ -113,6 +113,7 @@ class Session:
             self._register(optimizer)
         self.started_with[id(optimizer)] = discover.magnitudes(optimizer)
         ruined.note_frozen(optimizer)
+        _native.note_modules(optimizer, discover.roots(optimizer))
         bad = at_start.bad(optimizer, self.allowed_tensors)
         streams.watch(self, optimizer)
         self._register(optimizer)  # again: groups may have been added since it was made

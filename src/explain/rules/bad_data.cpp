@@ -32,17 +32,22 @@ const record::TensorUse* read_from(record::Origin wanted, const Scene& s, record
   return s.trace.storages[storage].origin == wanted ? bad : nullptr;
 }
 
-// A number of the script's that is NaN goes into the step here: `loss * weight`, with a weight that Python computed. (An infinite one
-// may be meant, and what becomes of it has rules of its own.)
+std::string is_given_a_number(const record::Op& reader, const record::TensorUse& bad) {
+  return reader.name + " is given a number that is " + (bad.health.nan ? "NaN" : "Inf") + " already" +
+         (bad.arg.empty() ? "" : " (" + bad.arg + ")") + ": it was written or computed in Python or NumPy, where no operation is seen";
+}
+
+constexpr const char* kLookAtTheNumber =
+    "look where that number comes from (a mean of nothing, 0/0, a metric that is not there yet), and leave it out until it is finite";
+
+// A number of the script's goes into the step here: `loss * weight`, with a weight that Python computed. An infinite one may be
+// meant, and what becomes of it has rules of its own, which come first.
 std::optional<Finding> of_a_number(const Scene& s) {
   record::StorageId storage = record::kNone;
   const record::TensorUse* bad = read_from(record::Origin::kConstant, s, storage);
-  if (bad == nullptr || bad->health.nan == 0) return std::nullopt;
-  Finding result = finding(s, "bad-data", kScoreOneMeaning - 10,
-                           s.op->name + " is given a number that is NaN already" + (bad->arg.empty() ? "" : " (" + bad->arg + ")") +
-                               ": it was computed before, in Python or numpy, where no operation is seen",
-                           "look where that number comes from (a mean of nothing, 0/0, a metric that is not there yet), and leave it "
-                           "out until it is finite");
+  if (bad == nullptr || bad->health.ok()) return std::nullopt;
+  const int score = bad->health.nan ? kScoreOneMeaning - 10 : kScoreSinkOnly - 100;
+  Finding result = finding(s, "bad-data", score, is_given_a_number(*s.op, *bad), kLookAtTheNumber);
   conclude(result, true);
   return result;
 }
@@ -100,14 +105,15 @@ std::optional<Finding> of_a_gradient(const Scene& s) {
   return result;
 }
 
-// Whether the memory is read while a batch is made; else the program's own step takes it in.
-bool in_data_pipeline(const Scene& s) {
+// The first op after the birth that reads what it made.
+const record::Op* first_reader(const Scene& s) {
   const record::TensorUse* made = s.op ? bad_output(*s.op) : nullptr;
-  if (!made) return true;
-  for (record::OpId id = s.birth.op + 1; id < s.trace.ops.size(); ++id)
-    for (const auto& in : s.trace.ops[id].inputs)
-      if (in.storage == made->storage) return s.trace.ops[id].phase == record::Phase::kData;
-  return true;
+  if (!made) return nullptr;
+  for (record::OpId id = s.birth.op + 1; id < s.trace.ops.size(); ++id) {
+    const record::Op& op = s.trace.ops[id];
+    if (std::ranges::any_of(op.inputs, [&](const auto& in) { return in.storage == made->storage; })) return &op;
+  }
+  return nullptr;
 }
 
 std::optional<Finding> of_a_mark(const Scene& s) {
@@ -158,13 +164,21 @@ class BadData : public Rule {
     int score = bad ? kScoreOneMeaning - 10 : kScoreOrigin;
     if (data && s.op &&
         !bad) {  // how it went wrong there may be known better: then that rule's class is more use
-      text = plain_name(s.op->name) == "lift_fresh" ? "made where no operation is seen (Python, NumPy), and handed in by " + s.op->name
-                                                    : "made while the batch was prepared, by " + s.op->name;
+      const record::Op* reader = first_reader(s);
+      const bool in_pipeline = reader == nullptr || reader->phase == record::Phase::kData;  // else the program's own step takes it in
+      const record::TensorUse* read = reader != nullptr ? bad_input(*reader) : nullptr;
+      const bool from_host = plain_name(s.op->name) == "lift_fresh";
+      text = from_host ? "made where no operation is seen (Python, NumPy), and handed in by " + s.op->name
+                       : "made while the batch was prepared, by " + s.op->name;
       text += at_rows(s.birth);
-      fix = in_data_pipeline(s)
+      fix = in_pipeline
                 ? "guard this line of the data pipeline; where it works in place on stored data, work on a copy"
                 : "look at what this line is given: fill or leave out what is missing there (None, NaN) before it becomes a tensor, or sum "
                   "and average without it (torch.nansum, torch.nanmean)";
+      if (from_host && read != nullptr && read->health.numel == 1 && !in_pipeline) {  // x[mask] = value
+        text = is_given_a_number(*reader, *read);
+        fix = kLookAtTheNumber;
+      }
       score = kScoreRange + 50;
     } else {
       if (!bad && s.birth.first_reader < s.trace.ops.size())
