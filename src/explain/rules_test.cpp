@@ -328,6 +328,24 @@ TEST(LearningRate, NotANumberAndExplosion) {
   EXPECT_FALSE(b.speaks("learning-rate"));
 }
 
+TEST(LearningRate, OneStepOutOfProportionIsNoRate) {
+  const auto cause_of = [](std::vector<double> losses, std::vector<double> gradients, std::vector<double> rates) {
+    B b;
+    b.history.loss = std::move(losses);
+    b.history.grad_absmax = std::move(gradients);
+    b.history.learning_rate = std::move(rates);
+    b.history.param_absmax = {1, 4e12};
+    b.born(b.op("aten::mm", {{"self", b.tensor({1e25})}, {"mat2", b.tensor({1e20})}}, {b.tensor({kInf})}));
+    return b.explained().cause_class;
+  };
+  const std::vector<double> outlier = {3, 2, 2, 1, 9e12}, usual = {2, 2, 1, 1, 4e13}, rates = {.1, .1, .1, .1, .1};
+  EXPECT_EQ(cause_of(outlier, usual, rates), "exploding-gradient");
+  EXPECT_EQ(cause_of({3, 2, 2, 1, 9e12, 1e20}, {2, 2, 1, 1, 4e13, 1e21}, {}), "exploding-gradient");  // and what became of its update
+  EXPECT_EQ(cause_of(outlier, {2, 2, 1, 9e5, 4e13}, rates), "learning-rate");                          // an update was large before
+  EXPECT_EQ(cause_of(outlier, usual, {.1, .1, .1, 5, 5}), "learning-rate");                            // or the rate rose
+  EXPECT_EQ(cause_of({3, 40, 900, 2e4, 9e12}, {2, 50, 800, 9e4, 4e13}, rates), "learning-rate");
+}
+
 TEST(LearningRate, AJumpOfTheScheduleAndWhatGrewSince) {
   const auto cause_of = [](std::vector<double> rates, std::vector<double> losses) {
     B b;
