@@ -10,6 +10,9 @@ namespace finitude::explain {
 namespace {
 
 constexpr const char* kRate = "learning-rate";
+constexpr const char* kOutlier = "exploding-gradient";
+constexpr std::size_t kBefore = 3, kSince = 8;  // steps that tell what is usual; and within which an update ruins a run
+constexpr double kJump = 1e3, kUsual = 2;       // times
 constexpr std::size_t kFewSteps = 8;
 constexpr double kGrown = 10;           // times
 constexpr double kRuined = 1000;        // times
@@ -23,10 +26,12 @@ bool may_follow_from_weights(const std::string& cause_class) {
                               "degenerate-linalg", "unknown", "learning-rate"});
 }
 
-void blame_rate(Finding& finding, const std::string& evidence) {
-  finding.text = "the updates are too large: " + evidence + ". What follows from that: " + finding.text;
-  finding.cause_class = kRate;
-  finding.fix_text = "lower the learning rate, or add warm-up";
+void blame_rate(Finding& finding, const StepHistory& history, const std::string& evidence) {
+  const std::string outlier = outlier_before(history);
+  finding.text = (outlier.empty() ? "the updates are too large: " : outlier + ". Its update was too large: ") + evidence +
+                 ". What follows from that: " + finding.text;
+  finding.cause_class = outlier.empty() ? kRate : kOutlier;
+  finding.fix_text = outlier.empty() ? "lower the learning rate, or add warm-up" : kOutlierFix;
   finding.fix_file.clear();  // the line of the birth is not where the learning rate is set
   finding.fix_line = 0;
   finding.fix_verified = false;
@@ -52,6 +57,26 @@ std::string times(double factor) {
 bool is_finite(const replay::StepTrial& trial) { return trial.ran && trial.bad.empty(); }
 
 }  // namespace
+
+std::string outlier_before(const StepHistory& history) {
+  const std::vector<double>&loss = history.loss, &gradient = history.grad_absmax, &rates = history.learning_rate;
+  if (gradient.size() != loss.size() || (!rates.empty() && rates.size() != loss.size())) return "";
+  const auto largest_before = [](const std::vector<double>& all, std::size_t at) {
+    double largest = 0;
+    for (std::size_t i = 0; i < at; ++i) largest = std::max(largest, std::fabs(all[i]));
+    return largest;
+  };
+  const auto is_usual = [&](const std::vector<double>& all, std::size_t at) { return std::fabs(all[at]) <= kUsual * largest_before(all, at); };
+  for (std::size_t i = kBefore + 1; i < loss.size(); ++i) {
+    const double usual = largest_before(loss, i);
+    if (!(usual > 0 && std::fabs(loss[i]) >= kJump * usual)) continue;
+    const std::size_t since = loss.size() - i;
+    if (since > kSince || !is_usual(gradient, i - 1) || (!rates.empty() && !is_usual(rates, i - 1))) return "";
+    return "the loss " + (since == 1 ? "of the step before" : std::to_string(since) + " steps before") + " was " + figure(loss[i]) + " after " +
+           figure(loss[i - 1]) + ", while gradients and learning rate had been as usual: what that step was given is out of proportion";
+  }
+  return "";
+}
 
 double parameters_now(const record::Trace& trace) {
   double largest = 0;
@@ -82,7 +107,8 @@ void judge_grown_weights(Finding& finding, const StepHistory& history, const rec
   if (finding.cause_class == kRate || !may_follow_from_weights(finding.cause_class)) return;
   const auto grown = growth(history, trace);
   if (!grown || grown->to < kRuined * grown->from) return;
-  blame_rate(finding, "weights grew from " + figure(grown->from) + " to " + figure(grown->to) + " since the first step" +
+  if (finding.cause_class == kOutlier && !outlier_before(history).empty()) return;  // says so already
+  blame_rate(finding, history, "weights grew from " + figure(grown->from) + " to " + figure(grown->to) + " since the first step" +
                           rates_of(history, kFewSteps));
   finding.edits.clear();
   finding.confidence = "likely";
@@ -95,7 +121,7 @@ bool may_be_rate(const Finding& finding, const StepHistory& history, const recor
 
 void judge_last_update(Finding& finding, const StepHistory& history, const record::Trace& trace, const UpdateTrials& trials) {
   if (!is_finite(trials.without) || !may_be_rate(finding, history, trace, trials.ratio)) return;
-  if (finding.cause_class != kRate) {
+  if (finding.cause_class != kRate && (finding.cause_class != kOutlier || outlier_before(history).empty())) {
     const auto grown = grown_in_few_steps(history, trace);
     const bool is_large = trials.ratio >= kOutOfProportion;
     std::string text;
@@ -104,7 +130,7 @@ void judge_last_update(Finding& finding, const StepHistory& history, const recor
       text += std::string(is_large ? ", and " : "") + "weights grew from " + figure(grown->from) + " to " + figure(grown->to) + " in " +
               counted(grown->steps, "step");
     }
-    blame_rate(finding, text + rates_of(history, grown ? grown->steps : 1));
+    blame_rate(finding, history, text + rates_of(history, grown ? grown->steps : 1));
   }
   for (Experiment& e : finding.experiments) {
     if (e.name.find("the last update") != std::string::npos) e.predicted = e.confirms = e.outcome == "loss and gradients finite";

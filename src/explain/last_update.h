@@ -9,6 +9,12 @@
 
 namespace finitude::explain {
 
+// The step whose loss rose by orders of magnitude, though neither the rate nor the gradient of the step before it were beyond what had
+// been usual, as a sentence: then no update has done it, but what that step was given. "": there is none.
+std::string outlier_before(const StepHistory& history);
+inline constexpr const char* kOutlierFix =
+    "look at the batch of that step, and clip gradients (torch.nn.utils.clip_grad_norm_), so that one batch cannot take the weights away";
+
 // Weights that became many times as large within the first steps of a run.
 struct WeightGrowth {
   double from = 0, to = 0;

@@ -109,6 +109,12 @@ TEST(Underflow, LikelihoodLoggedAndKernelDivided) {
   b.op("aten::sum", {{"self", n}}, {likelihood});
   b.born(b.op("aten::log", {{"self", likelihood}}, {b.tensor({-kInf})}));
   EXPECT_EQ(b.explained().cause_class, "underflow");
+  EXPECT_NE(b.explained().fix_text.find("logsumexp"), std::string::npos);
+  B inverse;  // log(exp(x))
+  const auto e = inverse.tensor({0, 0});
+  inverse.op("aten::exp", {{"self", inverse.tensor({-20000, -400})}}, {e});
+  inverse.born(inverse.op("aten::log", {{"self", e}}, {inverse.tensor({-kInf, -kInf})}));
+  EXPECT_EQ(inverse.explained().fix_text.find("the log of an exponential is its exponent: leave both out"), 0u) << inverse.explained().fix_text;
   B kernel;
   const auto k = kernel.tensor({1, 0}), ku = kernel.tensor({1, 0});
   kernel.op("aten::exp", {{"self", kernel.tensor({0, -400})}}, {k});

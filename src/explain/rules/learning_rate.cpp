@@ -65,25 +65,6 @@ bool grew_since(const std::vector<double>& all, const Jump& jump) {
   return usual > 0 && std::fabs(all.back()) >= kSignalGrowth * usual;
 }
 
-// Steps since the one whose loss rose by orders of magnitude, though neither rate nor gradient of the step before it were beyond what
-// had been usual: then no update has done it, but what that step was given. Else 0.
-std::size_t since_outlier(const StepHistory& history) {
-  const std::vector<double>&loss = history.loss, &gradient = history.grad_absmax, &rates = history.learning_rate;
-  if (gradient.size() != loss.size() || (!rates.empty() && rates.size() != loss.size())) return 0;
-  const auto is_usual = [](const std::vector<double>& all, std::size_t at) {
-    return std::fabs(all[at]) <= 2 * std::fabs(*std::max_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(at)));
-  };
-  double largest = 0;
-  for (std::size_t i = 0; i < loss.size(); ++i) {
-    if (i > kBeforeJump && largest > 0 && std::fabs(loss[i]) >= kLossGrowth * largest) {
-      const bool usual = is_usual(gradient, i - 1) && (rates.empty() || is_usual(rates, i - 1));
-      return usual && loss.size() - i <= kRecent ? loss.size() - i : 0;
-    }
-    largest = std::max(largest, std::fabs(loss[i]));
-  }
-  return 0;
-}
-
 // The rate itself in the call of the optimizer: add_(grad, alpha=nan), addcdiv_(..., value=nan).
 bool non_finite_step_size(const record::Op& op) {
   return std::any_of(op.scalars.begin(), op.scalars.end(), [](const auto& scalar) {
@@ -168,7 +149,7 @@ class LearningRate : public Rule {
     if (!weights_grew || !signal_grew) return std::nullopt;
     // A loss of exponentials grows by as much before they overflow, whatever the learning rate: then the weights have to tell.
     if (excess.exponential && !(weight.last >= kLossGrowth * weight.first)) return std::nullopt;
-    if (const std::size_t since = since_outlier(history); since > 0 && !excess.exponential) return of_outlier(s, excess, weight, since);
+    if (const std::string outlier = outlier_before(history); !outlier.empty() && !excess.exponential) return of_outlier(s, excess, weight, outlier);
     std::string text = "the updates are too large: ";
     if (loss.steps > 0)
       text += "loss " + figure(loss.first) + " to " + figure(loss.last) + " over the last " + counted(loss.steps, "step") + ", ";
@@ -185,19 +166,12 @@ class LearningRate : public Rule {
     return result;
   }
 
-  // One step whose loss was out of all proportion, and the update that it made.
-  static Finding of_outlier(const Scene& s, const RangeExcess& excess, const Growth& weight, std::size_t since) {
-    const std::vector<double>& loss = s.evidence.history.loss;
-    const std::size_t at = loss.size() - since;
-    const std::string when = since == 1 ? "of the step before" : std::to_string(since) + " steps before";
+  static Finding of_outlier(const Scene& s, const RangeExcess& excess, const Growth& weight, const std::string& outlier) {
     Finding result = finding(s, "exploding-gradient", kScoreRange + 60,
-                             "the loss " + when + " was " + figure(loss[at]) + " after " + figure(loss[at - 1]) +
-                                 ", while gradients and learning rate had been as usual: what that step was given is out of proportion. Its update "
-                                 "took the weights from " + figure(weight.first) + " to " + figure(weight.last) + "; " + s.first->name +
-                                 " overflows as a result",
-                             "look at the batch of that step, and clip gradients (torch.nn.utils.clip_grad_norm_), so that one batch cannot take "
-                             "the weights away");
-    result.fix_file.clear();  // nor is the line of the birth where the batch is made
+                             outlier + ". Its update took the weights from " + figure(weight.first) + " to " + figure(weight.last) + "; " +
+                                 s.first->name + " overflows as a result",
+                             kOutlierFix);
+    result.fix_file.clear();  // the line of the birth is not where the batch is made
     result.fix_line = 0;
     Probe probe(s, s.culprit);
     if (excess.dtype != sense::DType::kFloat64) probe.in_float64(true);

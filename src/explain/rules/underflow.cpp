@@ -50,6 +50,8 @@ class Underflow : public Rule {
     const bool exponential = one_of(name, {"exp", "exp2"});
     std::string fix =
         lost ? "an epsilon that the format can hold"
+        : name == "exp" && plain_name(s.first->name) == "log" && producer(s.trace, s.culprit, *point->operand.tensor) == origin.op
+            ? "the log of an exponential is its exponent: leave both out"
         : exponential && point->kind == PointKind::kLog
             ? "stay in the log domain: torch.logsumexp of the exponents"
         : exponential
