@@ -204,3 +204,27 @@ def test_what_a_function_has_dropped_is_counted_though_its_optimizer_is_gone(tmp
     got = training(tmp_path, body + "\ntrain()", "--on-alarm", "raise")
     got.assert_no_alarm()
     assert got.watched["handled_by_script"] == 6 and "all finite" not in got.err, got.told()
+
+
+LONG_ROW = """
+import math
+for i, x in enumerate(batches * 6):
+    loss = loss_of(x)
+    if 3 <= i < {last}: loss = loss * NAN
+    if not math.isfinite(loss.item()): continue
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+print("ended", finite())
+"""
+
+
+@pytest.mark.parametrize("last, skips, alarms", [(30, "10", 1), (8, "5", 1), (8, "6", 0)])
+def test_a_row_of_losses_that_were_checked_and_dropped_is_an_alarm_though_the_run_went_on(tmp_path, last, skips, alarms):
+    """It stops nothing: when it is known to be a row the program has a finite loss again."""
+    got = training(tmp_path, LONG_ROW.format(last=last), "--on-alarm", "stop", "--max-skips", skips)
+    assert (got.code, got.out, got.watched["handled_by_script"]) == (0, "ended True\n", last - 3), got.told()
+    assert len(got.alarms) == alarms, got.told()
+    for alarm in got.alarms:
+        assert f"dropped {last - 3} steps in a row by itself: the loss was not finite; then it went on" in alarm["text"], alarm["text"]
+        assert (alarm["step"], alarm["births"][0]["op"], alarm["rerun"]) == (3, "aten::mul", "persistent"), alarm

@@ -3,6 +3,7 @@
 import weakref
 
 from .. import _native
+from ..base.plain_json import number
 from ..capsules import capsule
 from ..findings import capsule_alarm, findings
 from ..findings.report import INNER
@@ -78,6 +79,8 @@ def end(session, alarm, is_explained, optimizer=None):
     advisory["births"], found = alarm["births"], is_explained and alarm["births"]
     if found:
         advisory["cause"] = alarm["cause"]
+        if session.long_row and session.long_row["advisory"] is advisory:
+            session.long_row["again"] = {key: alarm[key] for key in ("rerun", "rerun_by", "rerun_verified", "rerun_text")}
         _keep(session, alarm, optimizer, recorded)
         advisory["text"] += f"; {alarm['rerun']}, by {alarm['rerun_by']}: {alarm['rerun_text']}"
         if alarm["capsule"]:
@@ -106,12 +109,15 @@ def tell_norms(session, optimizer, step):
 
 
 def tell_checked(session, losses):
-    """Losses that the script looked at before backward, and dropped. How many."""
+    """Losses that the script looked at before backward, and dropped, one after another. How many."""
     more = _native.more_checks() if losses else 0
     for loss in losses:
         tell(session, loss["step"], CHECKED)
     _native.add_handled(more)
-    return len(losses) + more
+    count = len(losses) + more
+    if losses and count >= max(1, session.config.max_skips) and session.long_row is None:
+        session.long_row = {"loss": losses[0], "count": count, "advisory": session.report.advisories[-1], "again": {}}
+    return count
 
 
 def at_end(session, told):
@@ -136,7 +142,22 @@ def at_end(session, told):
         if waiting and count >= max(1, session.config.max_skips) and (alarm := _last_alarm(session, count)) is not None:
             return alarm
     _explain(session)
-    return None
+    return _of_long_row(session) if session.long_row is not None and not session.report.alarms else None
+
+
+def _of_long_row(session):
+    """The alarm of a program that has dropped so many steps, and then went on by itself. What is known of one of them is in its advisory."""
+    loss, advisory = session.long_row["loss"], session.long_row["advisory"]
+    alarm = session.alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
+    alarm["loss"] = number(float(loss["value"]))
+    alarm["text"] = f"the script dropped {session.long_row['count']} steps in a row by itself: the loss was not finite; then it went on from step {loss['step']}"
+    alarm["action"] = "the program went on by itself"
+    alarm["births"], alarm["capsule"] = advisory["births"], advisory.get("capsule")
+    alarm["cause"] = advisory["cause"] or alarm["cause"]
+    alarm.update(session.long_row["again"])
+    for inner in INNER:
+        alarm.pop(inner, None)
+    return alarm
 
 
 def _last_alarm(session, count):
