@@ -112,6 +112,34 @@ def test_a_search_for_a_scale_by_the_script_itself_is_no_alarm(tmp_path):
     assert got.out == "ended True\n" and got.watched["handled_by_script"] == 13, got.told()
 
 
+OWN_SCALE = """
+scale = 2.0**120
+model.weight.register_hook(lambda g: g * 1e12)   # as in half precision: the gradients overflow before the loss does
+for i in range(40):
+    opt.zero_grad()
+    scaled = loss_of(batches[i % 6]) * scale
+    scaled.backward()
+    if not all(p.grad.isfinite().all() for p in model.parameters()):
+        {then}
+        continue
+    for p in model.parameters(): p.grad /= scale
+    model.weight.grad /= 1e12
+    opt.step()
+print("ended", finite())
+"""
+
+
+def test_a_search_for_a_scale_by_a_scaler_of_the_scripts_own_is_no_alarm(tmp_path):
+    got = training(tmp_path, OWN_SCALE.format(then="scale /= 4"), "--on-alarm", "stop")
+    got.assert_no_alarm()
+    assert got.out == "ended True\n" and 10 < got.watched["handled_by_script"] < 20, got.told()
+
+
+def test_a_scale_that_stays_is_no_search(tmp_path):
+    got = training(tmp_path, OWN_SCALE.format(then="pass"), "--on-alarm", "raise")
+    assert "dropped 10 steps in a row" in got.the_alarm()["text"], got.told()
+
+
 TWO = """
 other = nn.Linear(3, 3)
 critic = torch.optim.SGD(other.parameters(), lr=0.1)

@@ -1,5 +1,7 @@
 """Steps that the script drops itself, one after another: the run has stopped learning, and the script says nothing."""
 
+import itertools
+
 import torch
 
 from .. import _native
@@ -11,6 +13,7 @@ from ..second_run import dropped, restart, rewind, tape
 from . import allowed, ends
 
 SCALER_ROW = 20   # steps that a search for a loss scale may take: src/decide/scaler.h
+FALLS = 0.75      # a scale that comes down does so to a half, a fourth or a tenth
 NO_LONGER = "the script went on before the step could be run again"
 
 
@@ -38,7 +41,7 @@ class Drops:
             return None
         row, is_norm = next((r[3], r[5]) for r in _native.open_drops() if r[0] == window["ordinal"])
         sinks = [] if is_norm else sinks_of.of_optimizer(optimizer)
-        if not is_norm and not sinks or row < SCALER_ROW and _is_search(window):
+        if not is_norm and not sinks or row < SCALER_ROW and _is_search(window, row):
             return None
         step, expected = self.begun.pop(window["ordinal"], (window["step"], None))
         alarm = self._alarm(optimizer, window, step, row, is_norm, sinks)
@@ -95,10 +98,17 @@ class Drops:
         return True
 
 
-def _is_search(window):
-    """A GradScaler looks for its scale: finite losses, gradients that overflow, a scale that is large enough to come down."""
+def _is_search(window, row):
+    """A scale is looked for: finite losses, gradients that overflow, a scale that is large enough to come down. Of a scaler of the program's
+    own the scale is not known; but the weights stay as they are meanwhile, so what shrinks from one backward to the next is the scale."""
+    if any(loss["bad"] for loss in window["losses"]):
+        return False
     scaler = next((s for s in discover.instances(torch.amp.GradScaler) if s._enabled), None)
-    return scaler is not None and not any(loss["bad"] for loss in window["losses"]) and float(scaler.get_scale()) >= 1
+    if scaler is not None:
+        return float(scaler.get_scale()) >= 1
+    values = [abs(float(loss["value"])) for loss in window["losses"] if loss["owned"]][-row:]
+    falls = sum(later < FALLS * earlier for earlier, later in itertools.pairwise(values))
+    return len(values) > 2 and falls >= 0.8 * (len(values) - 1)
 
 
 def begins(session, optimizer):
