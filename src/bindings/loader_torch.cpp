@@ -8,8 +8,9 @@
 #include <string>
 
 #include "base/checksum.h"
-#include "bindings/attributes_python.h"
+#include "bindings/guest_torch.h"
 #include "bindings/live_torch.h"
+#include "bindings/loader_indices_python.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/template_tape_torch.h"
@@ -76,123 +77,6 @@ BatchSum sum_of(PyObject* batch) {
     out->sum = base::checksum(sample, kSumBytes, seed);
   }, &sum);
   return sum;
-}
-
-constexpr Py_ssize_t kMaxSamples = 1 << 16;  // of a batch whose indices are kept
-
-PyObject* interned(const char* text) { return PyUnicode_InternFromString(text); }
-
-// Where the iterator keeps the indices of the batches that its workers are making: {number of the task: indices}.
-PyObject* indices_key() {
-  static PyObject* const key = interned("_finitude_indices");
-  return key;
-}
-
-// A copy where the sampler may use its list again; null where these are no indices.
-PyObject* copy_of_indices(PyObject* index) {
-  if (PyLong_Check(index)) return Py_NewRef(index);
-  if (PyTuple_CheckExact(index)) return PyTuple_GET_SIZE(index) <= kMaxSamples ? Py_NewRef(index) : nullptr;
-  if (!PyList_CheckExact(index) || PyList_GET_SIZE(index) > kMaxSamples) return nullptr;
-  if (PyList_GET_SIZE(index) > 0 && PyList_GET_ITEM(index, 0) == Py_None) return nullptr;  // of an IterableDataset
-  return PyList_AsTuple(index);
-}
-
-// Iterators that make a batch in this process now, and of what: one, or some where a data set draws from a loader of its own.
-struct Fetch {
-  const PyObject* iterator;  // not held: it is only compared
-  PyObject* indices;
-};
-constexpr std::size_t kMostFetches = 16;  // those of fetches that raised are among them, until their iterator fetches again
-
-std::vector<Fetch>& fetches() {
-  static auto* const list = new std::vector<Fetch>();
-  return *list;
-}
-
-PyObject* take_fetch(const PyObject* iterator) {
-  auto& list = fetches();
-  for (std::size_t i = list.size(); i-- > 0;) {
-    if (list[i].iterator != iterator) continue;
-    PyObject* indices = list[i].indices;
-    list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
-    return indices;
-  }
-  return nullptr;
-}
-
-void begin_fetch(const PyObject* iterator, PyObject* indices) {
-  PyObject* stale = take_fetch(iterator);
-  auto& list = fetches();
-  if (stale == nullptr && list.size() >= kMostFetches) stale = take_fetch(list.front().iterator);
-  list.push_back({iterator, indices});
-  Py_XDECREF(stale);
-}
-
-// Does its class make batches in this process? Asked of each class once: the question costs as much as all else here.
-bool fetches_here(PyObject* iterator) {
-  static PyObject* const sent = interned("_send_idx");
-  static PyTypeObject* here = nullptr;  // held
-  if (Py_TYPE(iterator) == here) return true;
-  PyObject* number = own_attribute(iterator, sent);
-  if (number == nullptr) {
-    Py_INCREF(Py_TYPE(iterator));
-    Py_XSETREF(here, Py_TYPE(iterator));
-  }
-  Py_XDECREF(number);
-  return number == nullptr;
-}
-
-void keep_indices(PyObject* iterator, PyObject* index) {
-  static PyObject* const sent = interned("_send_idx");
-  PyObject* copy = copy_of_indices(index);
-  if (copy == nullptr) {
-    PyErr_Clear();
-    return;
-  }
-  if (fetches_here(iterator)) {
-    begin_fetch(iterator, copy);
-    return;
-  }
-  PyObject* number = own_attribute(iterator, sent);
-  if (number != nullptr) {
-    PyObject* tasks = own_attribute(iterator, indices_key());
-    if (tasks == nullptr && (tasks = PyDict_New()) != nullptr) set_own_attribute(iterator, indices_key(), tasks);
-    if (tasks != nullptr && PyDict_CheckExact(tasks)) PyDict_SetItem(tasks, number, copy);
-    Py_XDECREF(tasks);
-  }
-  Py_XDECREF(number);
-  Py_DECREF(copy);
-  PyErr_Clear();
-}
-
-// From {number of the task: indices}, and not kept there any longer.
-PyObject* take_task(PyObject* iterator, PyObject* tasks) {
-  static PyObject* const received = interned("_rcvd_idx");
-  static PyObject* const in_order = interned("_in_order");
-  PyObject* number = own_attribute(iterator, received);
-  PyObject* ordered = own_attribute(iterator, in_order);
-  PyObject* key = number != nullptr && PyLong_Check(number) ? PyLong_FromLongLong(PyLong_AsLongLong(number) - 1) : nullptr;
-  PyObject* found = key != nullptr && ordered != Py_False ? PyDict_GetItemWithError(tasks, key) : nullptr;  // else they come as they are done
-  Py_XINCREF(found);
-  if (key != nullptr && PyDict_DelItem(tasks, key) != 0) PyErr_Clear();
-  Py_XDECREF(key);
-  Py_XDECREF(ordered);
-  Py_XDECREF(number);
-  return found;
-}
-
-// Of the batch that the iterator has just given. A new reference; null: not known.
-PyObject* take_indices(PyObject* iterator) {
-  if (fetches_here(iterator)) return take_fetch(iterator);
-  PyObject* kept = own_attribute(iterator, indices_key());
-  if (kept == nullptr || !PyDict_CheckExact(kept)) {
-    Py_XDECREF(kept);
-    return nullptr;
-  }
-  PyObject* found = take_task(iterator, kept);
-  Py_DECREF(kept);
-  PyErr_Clear();
-  return found;
 }
 
 void name_for_trace(PyObject* batch) {
@@ -386,10 +270,16 @@ PyObject* LoaderLog::replay(LoaderEvent::Kind kind, PyObject* owner, bool* match
   return e.result;  // null without an error set: StopIteration
 }
 
+PyObject* LoaderLog::given_again(LoaderEvent::Kind kind, PyObject* owner, bool* matched) {
+  PyObject* result = nullptr;
+  if (!as_guest([&] { result = replay(kind, owner, matched); })) diverged_ = "a batch of the first run could not be given again";
+  return result;
+}
+
 PyObject* LoaderLog::iter(PyObject* loader) {
   if (replaying_) {
     bool matched = false;
-    PyObject* result = replay(LoaderEvent::kIter, loader, &matched);
+    PyObject* result = given_again(LoaderEvent::kIter, loader, &matched);
     if (matched) return result;
   }
   PyObject* result;
@@ -399,9 +289,11 @@ PyObject* LoaderLog::iter(PyObject* loader) {
   }
   if (result != nullptr && wants() && events_.size() < kMaxEvents) {
     const Metered noted(Piece::kLoader);
-    Py_INCREF(loader);
-    Py_INCREF(result);
-    events_.push_back({LoaderEvent::kIter, loader, result, rng_now(), 0, 0});
+    as_guest([&] {
+      events_.push_back({LoaderEvent::kIter, loader, result, rng_now(), 0, 0});
+      Py_INCREF(loader);
+      Py_INCREF(result);
+    });
   }
   return result;
 }
@@ -410,14 +302,32 @@ PyObject* LoaderLog::next_index(PyObject* iterator) {
   PyObject* index = PyObject_CallOneArg(original_next_index, iterator);
   if (index == nullptr || !wants()) return index;
   const Metered noted(Piece::kLoader);
-  keep_indices(iterator, index);
+  as_guest([&] { keep_indices(iterator, index); });
   return index;
+}
+
+void LoaderLog::note_next(PyObject* iterator, PyObject* batch) {
+  if (batch == nullptr) {
+    events_.push_back({LoaderEvent::kStop, iterator, nullptr, rng_now(), 0, 0, c10::GradMode::is_enabled()});
+    Py_INCREF(iterator);
+    return;
+  }
+  const BatchSum sum = sum_of(batch);
+  events_.push_back({LoaderEvent::kNext, iterator, batch, rng_now(), sum.sum, sum.size_bytes, c10::GradMode::is_enabled()});
+  Py_INCREF(iterator);
+  Py_INCREF(batch);
+  size_bytes_ += sum.size_bytes;
+  events_.back().content = copy_of_content(batch);
+  events_.back().indices = take_indices(iterator);
+  batch_given();
+  if (observe::Tracer::get().on()) name_for_trace(batch);
+  if (events_.back().grad_mode) template_batch_given();
 }
 
 PyObject* LoaderLog::next(PyObject* iterator) {
   if (replaying_) {
     bool matched = false;
-    PyObject* result = replay(LoaderEvent::kNext, iterator, &matched);
+    PyObject* result = given_again(LoaderEvent::kNext, iterator, &matched);
     if (matched) {
       if (result == nullptr) PyErr_SetNone(PyExc_StopIteration);
       return result;
@@ -434,15 +344,7 @@ PyObject* LoaderLog::next(PyObject* iterator) {
   if (result == nullptr && !PyErr_ExceptionMatches(PyExc_StopIteration)) return result;
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
-  Py_INCREF(iterator);
-  Py_XINCREF(result);
-  const BatchSum sum = result != nullptr ? sum_of(result) : BatchSum();
-  size_bytes_ += sum.size_bytes;
-  events_.push_back({result != nullptr ? LoaderEvent::kNext : LoaderEvent::kStop, iterator, result, rng_now(), sum.sum, sum.size_bytes, c10::GradMode::is_enabled(),
-                     result != nullptr ? copy_of_content(result) : nullptr, result != nullptr ? take_indices(iterator) : nullptr});
-  if (result != nullptr) batch_given();
-  if (result != nullptr && observe::Tracer::get().on()) name_for_trace(result);
-  if (result != nullptr && events_.back().grad_mode) template_batch_given();
+  as_guest([&] { note_next(iterator, result); });
   PyErr_Restore(type, value, trace);
   return result;
 }

@@ -62,7 +62,9 @@ class LoaderLog {
 
  private:
   bool wants() const;                    // is a batch fetched now noted
+  void note_next(PyObject* iterator, PyObject* batch);  // batch null: it has no more
   PyObject* replay(LoaderEvent::Kind kind, PyObject* owner, bool* matched);
+  PyObject* given_again(LoaderEvent::Kind kind, PyObject* owner, bool* matched);  // replay; throws nothing
   std::unique_ptr<RngState> rng_now();   // into memory of an event that was forgotten, where there is some
   void spare(std::unique_ptr<RngState> state);
   // The last batch for training of the windows that are forgotten, without what it held.

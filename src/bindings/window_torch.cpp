@@ -178,10 +178,11 @@ void after_backward() {
     if (was_bad) {
       // Accumulation adds one write to the same tensor; anything else means that the bad gradients were dropped.
       const GradMark& now = entry->marks[bad_index];
-      const bool gone = now.state == GradMark::kClean || now.grad != bad.grad || now.version != bad.version + 1;
+      const bool anew = entry->begins_anew;  // even where the new gradient lies at the address of the old one
+      const bool gone = anew || now.state == GradMark::kClean || now.grad != bad.grad || now.version != bad.version + 1;
       is_gone = gone && bad.told == 0 && !entry->stands_elsewhere;
       dropped = Dropped::kBad;
-      if (gone && (now.grad != bad.grad || now.version != bad.version)) entry->bad_since = 0;
+      if (gone && (anew || now.grad != bad.grad || now.version != bad.version)) entry->bad_since = 0;
     }
     if (is_gone) {
       entry->dropped += note_dropped(*entry, dropped, bad_since) && was_bad;

@@ -1,0 +1,15 @@
+// Of which samples of its data set a DataLoader made a batch. Iterators with workers ask for several ahead and give them later. With
+// the GIL held; an error that is set goes.
+#pragma once
+
+#include <Python.h>
+
+namespace finitude::bindings {
+
+// The iterator has drawn these indices for a batch. May throw std::bad_alloc.
+void keep_indices(PyObject* iterator, PyObject* index);
+
+// Of the batch that the iterator has just given. A new reference; null: not known.
+PyObject* take_indices(PyObject* iterator);
+
+}  // namespace finitude::bindings
