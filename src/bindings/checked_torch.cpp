@@ -270,8 +270,13 @@ PyObject* note_modules(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     found.push_back(weak);
     trains = trains || is_training(PyList_GET_ITEM(args[1], i));
   }
-  if (trains) std::swap(found, checks().modules[entry->ordinal]);  // else it trains in that mode
+  std::vector<PyObject*>& kept = checks().modules[entry->ordinal];
+  std::swap(kept, found);  // another optimizer may have had this number before
   for (PyObject* weak : found) Py_DECREF(weak);
+  if (!trains) {  // it trains in evaluation mode, which tells nothing then
+    for (PyObject* weak : kept) Py_DECREF(weak);
+    kept.clear();
+  }
   Py_RETURN_NONE;
 }
 

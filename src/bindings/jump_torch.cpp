@@ -4,8 +4,6 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
-#include <time.h>
-
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -13,6 +11,7 @@
 #include <utility>
 
 #include "base/immortal.h"
+#include "base/thread_time.h"
 #include "bindings/meter.h"
 #include "bindings/rewind_torch.h"
 #include "bindings/torch_compat.h"
@@ -91,13 +90,6 @@ void refuse(std::string why) {
 
 std::string megabytes(std::size_t size_bytes) { return std::to_string((size_bytes >> 20) + 1) + " MB"; }
 
-// Processor time of this thread: on a busy machine a copy is interrupted for longer than it takes.
-Clock::duration thread_time() noexcept {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
-}
-
 // Copies cost their share of the time since the first one; looked at when enough were taken to tell.
 void count_time(Clock::duration spent) {
   constexpr std::uint64_t kEnough = 16;
@@ -145,10 +137,10 @@ void copy_before_jump(OptimizerEntry& entry) {
   }
   for (const auto& other : l.optimizers) used += other->undo ? other->undo->needed() : 0;
   const Metered undo(Piece::kUndo);
-  const Clock::duration began = thread_time();
+  const auto began = base::thread_time();
   const std::size_t room = j.budget - std::min(used, j.budget);
   past->taken = past->copy.take(entry.self, room, true);
-  if (past->taken) count_time(thread_time() - began);
+  if (past->taken) count_time(base::thread_time() - began);
   else if (past->copy.needed() > room) refuse("copies to go back to take " + megabytes(used + past->copy.needed()) + "; --undo-mb gives them room");
 }
 

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <functional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "base/thread_time.h"
 #include "bindings/frames_python.h"
 #include "bindings/loader_torch.h"
 #include "bindings/losses_torch.h"
@@ -23,11 +23,7 @@
 namespace finitude::bindings {
 namespace {
 
-double thread_ns() noexcept {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return 1e9 * static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec);
-}
+double thread_ns() noexcept { return static_cast<double>(base::thread_time().count()); }
 
 double time_of(long count, const std::function<void()>& call) {
   const double before = thread_ns();

@@ -116,7 +116,9 @@ def tell_checked(session, losses):
     _native.add_handled(more)
     count = len(losses) + more
     if losses and count >= max(1, session.config.max_skips) and session.long_row is None:
-        session.long_row = {"loss": losses[0], "count": count, "advisory": session.report.advisories[-1], "again": {}}
+        last = session.report.advisories[-1]   # past the most that a report takes it is one of another step
+        is_of_row = last["kind"] == "handled-by-script" and last["step"] == losses[-1]["step"]
+        session.long_row = {"loss": losses[0], "count": count, "advisory": last if is_of_row else {}, "again": {}}
     return count
 
 
@@ -150,10 +152,11 @@ def _of_long_row(session):
     loss, advisory = session.long_row["loss"], session.long_row["advisory"]
     alarm = session.alarm_of(loss["optimizer"], loss["ordinal"], loss["step"], "loss", "loss")
     alarm["loss"] = number(float(loss["value"]))
-    alarm["text"] = f"the script dropped {session.long_row['count']} steps in a row by itself: the loss was not finite; then it went on from step {loss['step']}"
+    alarm["text"] = f"the script dropped {session.long_row['count']} steps in a row by itself: the loss was not finite; " \
+        f"then it went on from step {loss['step']}"
     alarm["action"] = "the program went on by itself"
-    alarm["births"], alarm["capsule"] = advisory["births"], advisory.get("capsule")
-    alarm["cause"] = advisory["cause"] or alarm["cause"]
+    alarm["births"], alarm["capsule"] = advisory.get("births", []), advisory.get("capsule")
+    alarm["cause"] = advisory.get("cause") or alarm["cause"]
     alarm.update(session.long_row["again"])
     for inner in INNER:
         alarm.pop(inner, None)
