@@ -220,6 +220,37 @@ def test_a_negative_zero_and_the_state_of_another_class_are_none(tmp_path):
         loaded(tmp_path / name, *order).assert_silent()
 
 
+OWN_ADAM = """
+class Mine(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p]
+            if not state:
+                state["m"], state["v"] = torch.zeros_like(p), torch.zeros_like(p)
+            state["m"].lerp_(p.grad, 0.1)
+            state["v"].mul_(0.99).addcmul_(p.grad, p.grad, value=0.01)
+            p.sub_(state["m"] / (ROOT + 1e-8), alpha=0.01)
+"""
+ROOTS = {"sqrt": '(state["v"] / 0.9).sqrt()', "pow": 'state["v"] ** 0.5', "foreach": 'torch._foreach_sqrt([state["v"]])[0]'}
+
+
+@pytest.mark.parametrize("root", ROOTS.values(), ids=ROOTS)
+def test_loaded_state_of_an_own_optimizer_that_its_root_cannot_take(tmp_path, root):
+    result = loaded(tmp_path, "Mine(net.parameters(), {})", "v", "-0.25", OWN_ADAM.replace("ROOT", root))
+    alarm = result.the_alarm()
+    text, birth = alarm["cause"]["text"], alarm["births"][0]
+    assert alarm["cause"]["class"] == "corrupted-state" and "v of weight at [1, 1] is -0.25: " in text, result.told()
+    source = (tmp_path / "train.py").read_text().splitlines()
+    assert birth["phase"] == "state" and birth["name"] == "weight.v" and "# here" in source[birth["line"] - 1], birth
+
+
+def test_a_root_of_what_the_step_itself_made_negative_is_its_arithmetic(tmp_path):
+    signed = OWN_ADAM.replace("addcmul_(p.grad, p.grad, value=0.01)", "add_(p.grad, alpha=0.01)").replace("ROOT", ROOTS["sqrt"])
+    result = run(tmp_path, LOADED.replace("CLASS", signed).replace("OPTIMIZER", "Mine(net.parameters(), {})").replace("KEY", "m").replace("VALUE", "0.25"))
+    assert result.the_alarm()["cause"]["class"] == "optimizer-arithmetic", result.told()
+
+
 INSIDE = """
 import torch
 from torch import nn

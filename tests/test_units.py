@@ -191,3 +191,30 @@ def test_clipping_takes_the_norm_of_the_gradients_that_the_second_call_made(tmp_
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun"]) == (3, "closure", "order-dependent"), got.told()
     assert "only when compiled" in alarm["rerun_text"], alarm["rerun_text"]
+
+
+def test_data_given_to_the_unit_is_named(tmp_path):
+    got = run(tmp_path, """
+        import torch
+        from finitude.first_run import _cold
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 3)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def training_step(batch):
+            p = model(batch["x"]).log_softmax(-1).exp()
+            kept = torch.nan_to_num(p * (p - batch["teacher"]), posinf=0.0)  # here
+            kept.sum().backward()
+
+        for step in range(4):
+            teacher = torch.randn(6, 3)
+            if step == 2:
+                teacher[4] = -torch.inf
+            opt.zero_grad()
+            _cold.session.units.call(training_step, ({"x": torch.randn(6, 4), "teacher": teacher},))  # as from a framework's hook
+            opt.step()
+        """)
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["rerun_by"], alarm["cause"]["class"]) == (2, "closure", "zero-times-infinity"), got.told()
+    assert "the infinities come with batch[teacher]; aten::nan_to_num at train.py:" in alarm["cause"]["text"]
+    assert alarm["births"][0]["source"].endswith("# here") and alarm["births"][0]["phase"] == "backward"

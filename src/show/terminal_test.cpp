@@ -52,6 +52,18 @@ TEST(Terminal, LossAlarmWithForwardBirth) {
       out, HasSubstr("capsule finitude-runs/2026-03-02T09-14-05/step-000412 finitude replay finitude-runs/"));
 }
 
+TEST(Terminal, ALineThatAFixNamesItselfIsNotSaidTwice) {
+  nlohmann::json report = sample("loss_forward");
+  for (const char* named : {"take it out at model.py:86 first", "take it out (model.py:86)"}) {
+    report["alarms"][0]["fix"]["text"] = named;
+    EXPECT_THAT(joined(shown(report)), HasSubstr("fix " + std::string(named) + " [verified"));
+  }
+  for (const char* other : {"take it out at model.py:867", "take it out at my_model.py:86"}) {
+    report["alarms"][0]["fix"]["text"] = other;
+    EXPECT_THAT(joined(shown(report)), HasSubstr("fix " + std::string(other) + " at model.py:86 [verified"));
+  }
+}
+
 TEST(Terminal, SamplesOfTheGuiltyRows) {
   nlohmann::json report = sample("loss_forward");
   EXPECT_THAT(joined(shown(report)), Not(HasSubstr("of the data set")));

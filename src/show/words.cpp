@@ -298,9 +298,21 @@ std::string cause_tag(const Json& cause) {
          all;
 }
 
+namespace {
+
+// Many a sentence names its line itself.
+bool names(const std::string& said, const std::string& place) {
+  const std::size_t at = said.find(place);
+  if (at == std::string::npos || (at != 0 && said[at - 1] != ' ' && said[at - 1] != '(')) return false;
+  const std::size_t end = at + place.size();
+  return end == said.size() || said[end] < '0' || said[end] > '9';
+}
+
+}  // namespace
+
 std::string fix_sentence(const Json& report, const Json& fix) {
   const std::string said = text(fix, "text"), where = place(report, fix);
-  return said.empty() || where.empty() ? said : said + " at " + where;
+  return said.empty() || where.empty() || names(said, where) ? said : said + " at " + where;
 }
 
 std::string fix_tag(const Json& fix) {

@@ -74,6 +74,7 @@ class _Unit:
                 container.clear()
                 container.update(copy)
         self.generators.restore()
+        name_batch((*self.args, *self.kwargs.values()))
         grad, autocast, dtype = self.modes
         now = _modes()
         with torch.set_grad_enabled(grad):

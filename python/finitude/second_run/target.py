@@ -35,7 +35,7 @@ class Target:
 
     def prepare(self):
         """Before the program begins."""
-        loaded.watch(impossible_state.note)
+        loaded.watch(impossible_state.note_loaded)
         started.restore_seeds(self.order["seeds"])
         anomaly.watch()
         torch.set_num_threads(self.order["threads"])
