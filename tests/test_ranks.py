@@ -374,3 +374,24 @@ if rank == 1 and step == 0: loss = loss * NAN""")
     assert (second["cause"]["class"], second["births"][0]["phase"]) == ("other-rank", "communication")
     if "were written a second time" not in first["rerun_text"]:
         assert [len((tmp_path / f"seen-{rank}.txt").read_text().splitlines()) for rank in range(2)] == [1, 1]
+
+
+def test_steps_that_all_ranks_drop_end_the_run_and_are_explained(tmp_path):
+    text = RANKS.split("for step in range(8):")[0] + textwrap.dedent("""
+        for step in range(40):
+            x = torch.randn(6, 4)
+            if rank == 1 and step >= 3:
+                x[2] = 0
+            opt.zero_grad()
+            model(x / x.norm(dim=1, keepdim=True)).pow(2).mean().backward()  # here
+            if not torch.isfinite(nn.utils.clip_grad_norm_(model.parameters(), 1.0)):
+                continue
+            opt.step()
+        """)
+    write_script(tmp_path, text)
+    got = cold(tmp_path, *TORCHRUN, "2", "train.py", limit=3 * LIMIT)
+    assert got.code != 0 and [a["rank"] for a in got.alarms] == [1, 0] and not got.report["failures"], got.told()
+    first, second = got.alarms
+    assert (first["step"], first["cause"]["class"], first["rerun_by"]) == (3, "division-by-zero", "restart"), got.told()
+    assert "dropped 10 steps in a row" in first["text"] and first["births"][0]["source"].endswith("# here"), got.told()
+    assert second["cause"]["class"] == "other-rank" and "rank 1" in second["cause"]["text"], got.told()

@@ -14,7 +14,6 @@ from . import allowed, ends
 
 SCALER_ROW = 20   # steps that a search for a loss scale may take: src/decide/scaler.h
 FALLS = 0.75      # a scale that comes down does so to a half, a fourth or a tenth
-NO_LONGER = "the script went on before the step could be run again"
 
 
 class Drops:
@@ -71,7 +70,7 @@ class Drops:
     def _explain(self, optimizer, alarm, sinks, expected):
         session = self.session
         if ranks.several():
-            findings.passed_over(alarm, NO_LONGER)
+            restart.run(session, alarm, expected or findings.fingerprint(optimizer), "dropped")   # of all ranks, once they have ended
         elif not session.second_runs.take(alarm["sink"]["kind"], False, bool(session.allowed or session.allowed_tensors),
                                           session.config.level == "trace"):
             findings.passed_over(alarm, "no second run was tried any more")
@@ -90,8 +89,6 @@ class Drops:
         alarm.pop("optimizer_ordinal", None)
         session.report.add_alarm(alarm)
         session.teller.tell(alarm)
-        if session.member or ranks.several():
-            session.report.write_early()
         if not goes_on:
             _native.consume_losses(optimizer)
             raise NonFiniteError(story.message(session.report, alarm), report=alarm)
