@@ -97,6 +97,16 @@ def test_arguments_and_losses_of_an_alarm_are_not_told():
     assert capsule_alarm.without_sources(alarm) == {"births": [{"op": "aten::pow"}], "loss": None, "cause": {"class": "overflow"}}
 
 
+@pytest.mark.parametrize(("said", "told"), [
+    ("v of layers.0.1.weight at [3, 2] is -0.25: corrupt", "v of layers.0.1.weight at [3, 2] is (left out): corrupt"),
+    ("values from -0.531 to 8.04e-3, grown x60", "values from (left out) to (left out), grown x60"),
+    ("by 4.97e+32 in 3 steps (torch 2.13.0)", "by (left out) in 3 steps (torch 2.13.0)"), ("it was 1e5.", "it was (left out)."),
+    ("float16 at 0.weight, train.py:16, 1.", "float16 at 0.weight, train.py:16, 1.")])
+def test_no_sentence_holds_a_value(said, told):   # src/capture/redact_test.cpp has the same
+    assert capsule_alarm.without_sources({"cause": {"text": said, "experiments": [{"name": said}]}}) == \
+        {"cause": {"text": told, "experiments": [{"name": told}]}}
+
+
 def test_the_report_of_the_run_keeps_statistics_and_no_value(made):
     """report.json, its page and --report: places stay, the text of lines, arguments and values do not."""
     folder, capsule, result = made

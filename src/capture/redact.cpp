@@ -58,6 +58,43 @@ bool may_give_values_away(const json& told) {
   return values < static_cast<double>(record::kFewestValues) || low == high || low == -high || low == 0 || high == 0;
 }
 
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_of_name(char c) { return is_digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c & 0x80) != 0; }
+
+// The end of a number with a fraction or an exponent that begins there; `at` where none does. Counts are none, and neither are parts of
+// names (layers.0.1.weight) or versions (2.13.0).
+std::size_t end_of_number(const std::string& text, std::size_t at) {
+  const auto digits = [&](std::size_t from) {
+    while (from < text.size() && is_digit(text[from])) ++from;
+    return from;
+  };
+  if (at > 0 && (is_of_name(text[at - 1]) || text[at - 1] == '.')) return at;
+  const std::size_t first = at + (text[at] == '-' ? 1 : 0), whole = digits(first);
+  if (whole == first) return at;
+  std::size_t end = whole;
+  if (end + 1 < text.size() && text[end] == '.' && is_digit(text[end + 1])) end = digits(end + 1);
+  if (end < text.size() && (text[end] == 'e' || text[end] == 'E')) {
+    const std::size_t sign = end + 1, power = sign + (sign < text.size() && (text[sign] == '+' || text[sign] == '-') ? 1 : 0);
+    if (digits(power) > power) end = digits(power);
+  }
+  const bool goes_on = end < text.size() && (is_of_name(text[end]) || (text[end] == '.' && end + 1 < text.size() && is_of_name(text[end + 1])));
+  return end == whole || goes_on ? at : end;
+}
+
+std::string without_numbers(const std::string& text) {
+  std::string kept;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = end_of_number(text, at);
+    if (end == at) {
+      kept += text[at++];
+    } else {
+      kept += "(left out)";
+      at = end;
+    }
+  }
+  return kept;
+}
+
 }  // namespace
 
 // python/finitude/findings/capsule_alarm.py does the same.
@@ -74,6 +111,9 @@ void redact_alarm(json& alarm) {
     }
   }
   if (!alarm.is_structured()) return;
+  for (const char* key : {"text", "tried", "name", "reason", "rerun_text"}) {
+    if (alarm.is_object() && alarm.contains(key) && alarm[key].is_string()) alarm[key] = without_numbers(alarm[key].get_ref<const std::string&>());
+  }
   for (json& item : alarm) redact_alarm(item);
 }
 

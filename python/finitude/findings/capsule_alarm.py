@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 
 from ..base import checked_json, secrets
 from ..base.plain_json import read, safe
@@ -42,6 +43,10 @@ def _gives_values_away(told):
 
 
 PLACES = ("file", "line")
+# A number with a fraction or an exponent. Counts stay, and so do names (layers.0.1.weight) and versions (2.13.0).
+_NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(?!\w|\.\w)")
+_SENTENCES = ("text", "tried", "name", "reason", "rerun_text")
+_LEFT_OUT = "(left out)"
 
 
 def redacted(report):
@@ -60,6 +65,9 @@ def without_sources(value, but=()):
             kept["loss"] = None
         if isinstance(kept.get("outcome"), str):
             kept["outcome"] = kept["outcome"].partition(":")[0]  # what follows may show a value and its line
+        for key in _SENTENCES:
+            if isinstance(kept.get(key), str):
+                kept[key] = _NUMBER.sub(_LEFT_OUT, kept[key])
         return kept
     return [without_sources(v, but) for v in value] if isinstance(value, (list, tuple)) else value
 
